@@ -1,0 +1,145 @@
+"""What can be asked of a server, and what it answers, as frozen values that cross the wire as JSON.
+
+`to_json` and `from_json` know every class named in `_KINDS`; a JSON object carries its class name under `kind`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from replica.errors import BadArguments
+
+# --- questions -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDefinition:
+    """A column as DDL gives it: type and DEFAULT expression as ClickHouse text."""
+
+    name: str
+    type: str
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """CREATE TABLE … ENGINE = ReplicatedMergeTree(zookeeper_path, replica_name).
+
+    Expressions are ClickHouse text; an empty `partition_by` means no partitions, an empty `primary_key` the
+    sorting key. `zookeeper_path` and `replica_name` still hold their macros (`{shard}`, `{replica}`,
+    `{database}`, `{table}`, `{uuid}`), which each server fills in for itself.
+    """
+
+    database: str
+    table: str
+    columns: tuple[ColumnDefinition, ...]
+    zookeeper_path: str
+    replica_name: str
+    order_by: str
+    partition_by: str = ""
+    primary_key: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    if_not_exists: bool = False
+    uuid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTable:
+    """Answers one row a column: {name, type, default_kind, default_expression}."""
+
+    database: str
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListTables:
+    """Answers one row a table: {database, name, engine}; the system tables are among them."""
+
+
+Command = CreateTable | DescribeTable | ListTables
+
+# --- inserts -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class InsertOptions:
+    """The settings of one INSERT statement, under ClickHouse's names."""
+
+    insert_deduplication_token: str = ""
+    insert_deduplicate: bool = True
+
+
+class InsertStatus(StrEnum):
+    """How one part of an insert ended. A retry of the same block is safe after every one of them."""
+
+    STORED = "stored"
+    DUPLICATE = "duplicate"
+    NOT_STORED = "not stored"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class PartOutcome:
+    """What became of the rows of one partition of one inserted block.
+
+    `part_name` is the part that was made, or for a duplicate the part that holds the rows ("" when its znode
+    went away meanwhile). `block_id` is the deduplication id, "" when there was none. `error` says why, for
+    NOT_STORED and UNKNOWN.
+    """
+
+    partition_id: str
+    status: InsertStatus
+    rows: int
+    part_name: str = ""
+    block_id: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockOutcome:
+    """What became of one inserted block: one entry a partition, in order of first appearance."""
+
+    source_number: int
+    rows: int
+    parts: tuple[PartOutcome, ...]
+
+    @property
+    def status(self) -> InsertStatus:
+        """The worst of its parts: unknown, then not stored, then stored; duplicate only if all are."""
+        statuses = {part.status for part in self.parts}
+        for status in (InsertStatus.UNKNOWN, InsertStatus.NOT_STORED, InsertStatus.STORED):
+            if status in statuses:
+                return status
+        return InsertStatus.DUPLICATE if statuses else InsertStatus.STORED
+
+
+# --- JSON ----------------------------------------------------------------------------------------------------
+
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (CreateTable, DescribeTable, ListTables, InsertOptions, BlockOutcome)
+}
+
+
+def to_json(value: Any) -> str:
+    """The JSON text of a command, of insert options or of an outcome."""
+    return json.dumps({"kind": type(value).__name__, **asdict(value)})
+
+
+def from_json(text: str | bytes) -> Any:
+    """The value that `to_json` wrote. Raises BadArguments for anything else."""
+    try:
+        record = json.loads(text)
+        kind = _KINDS[record.pop("kind")]
+        if kind is CreateTable:
+            record["columns"] = tuple(ColumnDefinition(**column) for column in record["columns"])
+        if kind is BlockOutcome:
+            record["parts"] = tuple(
+                PartOutcome(**{**part, "status": InsertStatus(part["status"])}) for part in record["parts"]
+            )
+        return kind(**record)
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise BadArguments(f"not a command that this server knows: {problem}") from problem
