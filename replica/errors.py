@@ -180,6 +180,10 @@ class MetadataMismatch(ClickHouseError):
     code, name = 342, "METADATA_MISMATCH"
 
 
+class PartIsTemporarilyLocked(ClickHouseError):
+    code, name = 384, "PART_IS_TEMPORARILY_LOCKED"
+
+
 class QueryWasCancelled(ClickHouseError):
     code, name = 394, "QUERY_WAS_CANCELLED"
 
