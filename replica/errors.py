@@ -180,6 +180,10 @@ class MetadataMismatch(ClickHouseError):
     code, name = 342, "METADATA_MISMATCH"
 
 
+class CannotInsertNullInOrdinaryColumn(ClickHouseError):
+    code, name = 349, "CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN"
+
+
 class PartIsTemporarilyLocked(ClickHouseError):
     code, name = 384, "PART_IS_TEMPORARILY_LOCKED"
 
