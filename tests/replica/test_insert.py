@@ -11,7 +11,7 @@ from coordinator.api import Create
 from replica.commands import InsertOptions, InsertStatus
 from replica.errors import ClickHouseError, NoSuchColumnInTable
 from replica.log_entry import EntryType, LogEntry
-from tests.replica.conftest import ROOT, Cluster, Replica, eventually, rows
+from tests.replica.cluster import IMPATIENT, ROOT, Cluster, Replica, eventually, rows
 
 
 async def one_replica(cluster: Cluster, **changes: object) -> Replica:
@@ -225,6 +225,7 @@ async def test_an_insert_whose_commit_was_lost_on_the_way_takes_a_new_number(clu
 
 
 async def test_an_insert_that_never_learns_its_fate_says_unknown_and_is_settled_later(cluster: Cluster) -> None:
+    cluster.settings = IMPATIENT
     r1 = await one_replica(cluster)
     await r1.insert(rows(2))
     cut = [False]
@@ -235,8 +236,6 @@ async def test_an_insert_that_never_learns_its_fate_says_unknown_and_is_settled_
             return False
         return cut[0] and label.startswith("r1")
 
-    r1.table().state.server.settings  # noqa: B018
-    object.__setattr__(r1.table().state.server, "settings", _impatient(r1))
     cluster.delivery.loses = nothing_after_the_commit
     outcome = await r1.insert(rows(4))
     assert outcome.status is InsertStatus.UNKNOWN
@@ -247,22 +246,11 @@ async def test_an_insert_that_never_learns_its_fate_says_unknown_and_is_settled_
     assert (await r1.insert(rows(4))).status is InsertStatus.DUPLICATE
 
 
-def _impatient(replica: Replica):  # type: ignore[no-untyped-def]
-    from dataclasses import replace
-
-    return replace(
-        replica.table().state.server.settings,
-        insert_keeper_max_retries=1,
-        insert_keeper_retry_initial_backoff_ms=1,
-        insert_keeper_retry_max_backoff_ms=1,
-    )
-
-
 async def test_an_insert_into_a_read_only_table_waits_then_says_not_stored(cluster: Cluster) -> None:
+    cluster.settings = IMPATIENT
     r1 = await one_replica(cluster)
     cluster.delivery.loses = lambda label: label.startswith("r1")
     await eventually(lambda: r1.table().state.is_readonly)
-    object.__setattr__(r1.table().state.server, "settings", _impatient(r1))
     outcome = await r1.insert(rows(4))
     assert outcome.status is InsertStatus.NOT_STORED
     assert "read-only" in outcome.parts[0].error

@@ -17,7 +17,7 @@ from replica.errors import (
     UnknownDatabase,
     UnknownTable,
 )
-from tests.replica.conftest import ROOT, Cluster, definition, eventually, rows
+from tests.replica.cluster import ROOT, Cluster, definition, eventually, rows
 
 NEW_TABLES = Path(__file__).parent.parent / "data" / "clickhouse-26.9" / "new-tables"
 
