@@ -45,6 +45,7 @@ def test_a_pull_lowers_it_before_its_entries_arrive() -> None:
     times.expect(0)
     assert changes(times) == (None, None)
     times.expect(70)
+    times.expect(0)
     assert changes(times) == (70, None)
     times.add("queue-1", 80)
     assert changes(times) == (None, None)

@@ -159,6 +159,8 @@ NEWER = [
 OLDER = [
     "format version: 1\nsource replica: r1\nget\nall_0_0_0\n",
     "format version: 2\ncreate_time: 2026-01-15 10:26:00\nsource replica: r1\nmerge\nall_0_0_0\ninto\nall_0_0_1\n",
+    "format version: 3\ncreate_time: 2026-01-15 10:26:00\nsource replica: r1\nblock_id: \nmerge\nall_0_0_0\ninto\n"
+    "all_0_0_1\n",
     "format version: 3\ncreate_time: 2026-01-15 10:26:00\nsource replica: r1\nblock_id: b\\\\c\nget\nall_0_0_0\n",
 ]
 

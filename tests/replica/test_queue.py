@@ -293,6 +293,13 @@ def test_a_drop_part_leaves_the_virtual_parts_at_once_and_the_current_ones_when_
     assert virtual(queue) == current(queue) == ["all_2_2_0"]
 
 
+def test_a_drop_part_drops_what_the_part_covers() -> None:
+    queue = queue_of(drop("all_0_1_1"), parts="all_0_0_0 all_1_1_0 all_2_2_0")
+    assert virtual(queue) == ["all_2_2_0"]
+    drop_inside(queue, 0)
+    assert current(queue) == ["all_2_2_0"]
+
+
 def test_a_drop_part_that_is_removed_drops_nothing_more() -> None:
     queue = queue_of(drop("all_0_1_1"))
     queue.remove(nth(queue, 0), successful=False)

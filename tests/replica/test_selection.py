@@ -142,7 +142,7 @@ def test_each_type_has_its_own_longest_wait(kind: EntryType, setting: str, defau
         assert backoff_ms(failed(kind, tries), NOW, FREE) == default
     assert backoff_ms(failed(kind, 3), NOW, FREE) == 8
     assert backoff_ms(failed(kind, 20), NOW, Limits(**{setting: 5})) == 5  # type: ignore[arg-type]
-    assert backoff_ms(failed(kind, 20), NOW, Limits(**{setting: 0})) == 0  # type: ignore[arg-type]
+    assert backoff_ms(failed(kind, 20), NOW - 1, Limits(**{setting: 0})) == 0  # type: ignore[arg-type]
 
 
 # --- 2: other work on the same blocks ------------------------------------------------------------------------
