@@ -38,7 +38,7 @@ class FileChecksum:
         size = 0
         for piece in pieces:
             state.update(piece)
-            size += memoryview(piece).nbytes
+            size += piece.nbytes if isinstance(piece, np.ndarray) else len(piece)
         return cls(name, size, _hash_bytes(state))
 
 
@@ -156,7 +156,9 @@ def compare(ours: PartHeader, theirs: PartHeader) -> None:
         ),
     ):
         if mine != other:
-            raise ChecksumDoesntMatch(f"The {what} of the part are not the same: {_shown(mine)} here, {_shown(other)} there.")
+            raise ChecksumDoesntMatch(
+                f"The {what} of the part are not the same: {_shown(mine)} here, {_shown(other)} there."
+            )
 
 
 def hash_of_files(files: Iterable[FileChecksum]) -> bytes:

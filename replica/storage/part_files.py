@@ -48,7 +48,9 @@ def build_part(rows: pa.Table, schema: TableSchema, codec: PartCodec) -> PartIma
     Raises LogicalError unless the rows have exactly the columns of the schema, in its order and Arrow types.
     """
     if not rows.schema.equals(schema.arrow_schema):
-        raise LogicalError(f"a part of a table with {_shown(schema.arrow_schema)} has no rows of {_shown(rows.schema)}")
+        raise LogicalError(
+            f"a part of a table with {_shown(schema.arrow_schema)} has no rows of {_shown(rows.schema)}"
+        )
     columns_text = part_columns_text(schema)
     payload = (codec.file_name, codec.encode(rows))
     plain_files = ((COLUMNS_FILE, columns_text.encode()), (COUNT_FILE, _count_text(rows)))
@@ -74,9 +76,13 @@ def read_part(part: PartFiles, codec: PartCodec) -> pa.Table:
     schema = _stored_schema(contents)
     rows = codec.decode(contents[codec.file_name])
     if not rows.schema.equals(schema.arrow_schema):
-        raise CorruptedData(f"{codec.file_name} has {_shown(rows.schema)}, but {COLUMNS_FILE} {_shown(schema.arrow_schema)}")
+        raise CorruptedData(
+            f"{codec.file_name} has {_shown(rows.schema)}, but {COLUMNS_FILE} {_shown(schema.arrow_schema)}"
+        )
     if contents[COUNT_FILE] != _count_text(rows):
-        raise CorruptedData(f"{COUNT_FILE} says {contents[COUNT_FILE]!r}, but {codec.file_name} has {rows.num_rows} rows")
+        raise CorruptedData(
+            f"{COUNT_FILE} says {contents[COUNT_FILE]!r}, but {codec.file_name} has {rows.num_rows} rows"
+        )
     _verify(stored.columns, _column_checksums(rows, schema))
     return rows
 
