@@ -32,6 +32,7 @@ from replica.commands import (
 from replica.endpoint import Endpoint
 from replica.endpoint_client import EndpointClient
 from replica.errors import (
+    Aborted,
     BadArguments,
     ClickHouseError,
     LogicalError,
@@ -208,6 +209,30 @@ async def test_a_bug_in_the_server_is_told_by_its_name(endpoint: Endpoint, serve
         await asked(endpoint, insert)
 
 
+async def test_after_a_failed_block_no_other_is_taken(endpoint: Endpoint, server: FakeServer) -> None:
+    server.fails_at = {0: TableIsReadOnly("no")}
+    request = {"database": "db", "table": "t", "options": json.loads(to_json(InsertOptions()))}
+
+    def insert_without_waiting() -> None:
+        with flight.FlightClient(f"grpc://127.0.0.1:{endpoint.port}") as client:
+            writer, _ = client.do_put(flight.FlightDescriptor.for_command(json.dumps(request)), SCHEMA)
+            for batch in block_of(1).to_batches() + block_of(2).to_batches():
+                writer.write_batch(batch)
+            writer.close()
+
+    await asyncio.to_thread(insert_without_waiting)
+    assert len(server.inserts) == 1
+
+
+async def test_an_insert_that_is_refused_at_the_door_says_why(endpoint: Endpoint, server: FakeServer) -> None:
+    def insert(client: EndpointClient) -> None:
+        with client.insert("", "t", SCHEMA) as statement:
+            statement.send(block_of(1))
+
+    with pytest.raises(BadArguments, match="database"):
+        await asked(endpoint, insert)
+
+
 async def test_a_block_of_another_schema_is_refused_unsent(endpoint: Endpoint, server: FakeServer) -> None:
     def insert(client: EndpointClient) -> BlockOutcome:
         with client.insert("db", "t", SCHEMA) as statement:
@@ -275,6 +300,21 @@ async def test_an_idle_insert_does_not_keep_a_server_from_stopping(server: FakeS
         await endpoint.stop()
         with pytest.raises(ClickHouseError, match=r"stopping|127\.0\.0\.1"):
             await asyncio.to_thread(statement.send, block_of(2))
+    assert len(server.inserts) == 1
+
+
+async def test_a_stopping_server_takes_no_more_blocks(server: FakeServer) -> None:
+    endpoint = Endpoint(server)
+    with (
+        EndpointClient(f"127.0.0.1:{endpoint.port}") as client,
+        client.insert("db", "t", SCHEMA) as statement,
+    ):
+        await asyncio.to_thread(statement.send, block_of(1))
+        stopping = asyncio.create_task(endpoint.stop())
+        await asyncio.sleep(0)
+        with pytest.raises(Aborted, match="stopping"):
+            await asyncio.to_thread(statement.send, block_of(2))
+        await stopping
     assert len(server.inserts) == 1
 
 
