@@ -6,7 +6,7 @@ import json
 import queue
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -139,11 +139,14 @@ class Insert:
         message = outcomes.read()
         if message is None:
             raise NetworkError(f"The server at {self._address} ended the insert without an answer")
-        record = json.loads(message.to_pybytes())
-        if "error" in record:
-            raise error_from_json(json.dumps(record["error"]))
-        outcome = from_json(message.to_pybytes())
-        assert isinstance(outcome, BlockOutcome)
+        text = message.to_pybytes()
+        with suppress(ValueError):
+            record = json.loads(text)
+            if isinstance(record, dict) and "error" in record:
+                raise error_from_json(json.dumps(record["error"]))
+        outcome = from_json(text)
+        if not isinstance(outcome, BlockOutcome):
+            raise NetworkError(f"The server at {self._address} answered a {type(outcome).__name__} to a block")
         return outcome
 
 

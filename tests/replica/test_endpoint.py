@@ -23,6 +23,7 @@ from replica.commands import (
     ColumnDefinition,
     Command,
     CreateTable,
+    DescribeTable,
     InsertOptions,
     InsertStatus,
     ListTables,
@@ -63,6 +64,8 @@ class FakeServer:
 
     async def execute(self, command: Command) -> list[dict[str, Any]]:
         self.commands.append(command)
+        if isinstance(command, DescribeTable):
+            await asyncio.sleep(3600)
         if isinstance(command, CreateTable):
             raise TableIsReadOnly("Table db.t is read-only. Wait for the coordination service.")
         return [{"name": "t", "engine": None, "rows": 2**63}, {"name": "é", "engine": "x", "rows": 0}]
@@ -80,6 +83,8 @@ class FakeServer:
         return BlockOutcome(source_number, block.num_rows, (part,))
 
     async def scan(self, database: str, table: str, columns: list[str] | None) -> pa.Table:
+        if table == "slow":
+            await asyncio.sleep(3600)
         if table != "t":
             raise UnknownTable(f"Table {database}.{table} does not exist")
         return self.rows if columns is None else self.rows.select(columns)
@@ -272,6 +277,28 @@ async def test_a_server_that_does_not_answer_is_a_network_error(endpoint: Endpoi
 
     with pytest.raises(NetworkError, match=f"127.0.0.1:{endpoint.port}"):
         await asked(endpoint, insert, seconds=0.5)
+    for question in (
+        lambda client: client.execute(DescribeTable("db", "t")),
+        lambda client: client.scan("db", "slow"),
+    ):
+        with pytest.raises(NetworkError, match=f"127.0.0.1:{endpoint.port}"):
+            await asked(endpoint, question, seconds=0.2)
+
+
+@pytest.mark.parametrize("answer", [b"", b"[]", b"\xff", to_json(ListTables()).encode()])
+async def test_an_answer_that_is_no_outcome_is_an_error_at_once(answer: bytes) -> None:
+    class OtherServer(flight.FlightServerBase):
+        def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+            for _ in reader:
+                writer.write(answer)
+
+    with (
+        OtherServer("grpc://127.0.0.1:0") as other,
+        EndpointClient(f"127.0.0.1:{other.port}") as client,
+        client.insert("db", "t", SCHEMA) as statement,
+        pytest.raises(ClickHouseError),
+    ):
+        statement.send(block_of(1))
 
 
 async def test_a_server_that_stops_aborts_the_insert(endpoint: Endpoint, server: FakeServer) -> None:
