@@ -38,7 +38,7 @@ class FileChecksum:
         size = 0
         for piece in pieces:
             state.update(piece)
-            size += memoryview(piece).nbytes
+            size += piece.nbytes if isinstance(piece, np.ndarray) else len(piece)
         return cls(name, size, _hash_bytes(state))
 
 
