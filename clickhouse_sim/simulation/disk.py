@@ -11,6 +11,7 @@ from clickhouse_sim.simulation.disk_image import DiskImage
 from clickhouse_sim.simulation.gate import Gate
 from clickhouse_sim.simulation.trace import Trace, fingerprint
 from replica.environment import Chance
+from replica.errors import BadArguments
 
 T = TypeVar("T")
 
@@ -18,9 +19,10 @@ _DURATIONS = tuple(step / 10_000 for step in range(20))
 
 
 class SimulatedDisk:
-    """Every operation takes a drawn time up to 2 ms and has its effect at the end of it, all at once.
+    """Every operation takes a drawn time below 2 ms and has its effect at the end of it, all at once.
 
-    What a crash finds under way may have had its effect or not, and a write or a removal may have got half way.
+    An operation that has begun is carried through even when the one who awaits it is cancelled. What a crash finds
+    under way may have had its effect or not, and a removal may have got half way.
     """
 
     def __init__(self, owner: str, image: DiskImage, gate: Gate, chance: Chance, trace: Trace) -> None:
@@ -29,17 +31,15 @@ class SimulatedDisk:
         self._gate = gate
         self._chance = chance
         self._trace = trace
-        # What a crash would do to the operations under way, oldest first.
-        self._interruptions: list[Callable[[], None]] = []
+        # How far each operation under way may have come when a crash interrupts it, oldest first.
+        self._under_way: dict[int, tuple[Callable[[], object], ...]] = {}
+        self._begun = 0
 
     async def make_folder(self, path: str) -> None:
         await self._change(f"make_folder {path}", lambda: self._image.make_folder(path))
 
     async def write(self, path: str, data: bytes) -> None:
-        def write_half() -> None:
-            self._image.write(path, data[: self._chance.choose("disk write torn at", range(len(data) + 1))])
-
-        await self._change(f"write {path} {fingerprint(data)}", lambda: self._image.write(path, data), write_half)
+        await self._change(f"write {path} {fingerprint(data)}", lambda: self._image.write(path, data))
 
     async def rename(self, source: str, target: str) -> None:
         await self._change(f"rename {source} {target}", lambda: self._image.rename(source, target))
@@ -48,11 +48,11 @@ class SimulatedDisk:
         await self._change(f"link {source} {target}", lambda: self._image.link(source, target))
 
     async def remove(self, path: str) -> None:
-        def remove_half() -> None:
+        def remove_some() -> None:
             entries = self._image.entries_below(path)
-            self._image.remove_entries(entries[: self._chance.choose("disk remove stopped at", range(len(entries)))])
+            self._image.remove_entries(entries[: self._chance.choose("disk entries removed", range(len(entries)))])
 
-        await self._change(f"remove {path}", lambda: self._image.remove(path), remove_half)
+        await self._perform(f"remove {path}", lambda: self._image.remove(path), remove_some)
 
     async def fsync(self, path: str) -> None:
         await self._change(f"fsync {path}", lambda: self._image.fsync(path))
@@ -70,39 +70,56 @@ class SimulatedDisk:
         return await self._perform(f"exists {path}", lambda: self._image.exists(path))
 
     def crash(self, *, lose_unsynced: bool) -> None:
-        """Close the gate and settle what is under way; with `lose_unsynced` the power goes too."""
-        self._gate.open = False
-        for interrupt in self._interruptions:
-            # What could not have succeeded has no effect.
-            with suppress(OSError):
-                interrupt()
-        self._interruptions.clear()
+        """Close the gate and settle what is under way: the process is dead, with `lose_unsynced` the power off."""
+        self._gate.close()
+        for ends in self._under_way.values():
+            # An operation that would have failed has no effect either way.
+            with suppress(OSError, BadArguments):
+                self._chance.choose("disk operation interrupted", ends)()
+        self._under_way.clear()
         if lose_unsynced:
             self._image.lose_power(self._chance)
 
-    async def _change(
-        self, what: str, apply: Callable[[], None], apply_half: Callable[[], None] | None = None
-    ) -> None:
-        fates = [lambda: None, apply] if apply_half is None else [lambda: None, apply_half, apply]
+    def close(self) -> None:
+        """Close the gate after carrying through what is under way."""
+        self._gate.close()
+        for *_, apply in self._under_way.values():
+            with suppress(OSError, BadArguments):
+                apply()
+        self._under_way.clear()
 
-        def interrupt() -> None:
-            self._chance.choose("disk operation interrupted", fates)()
+    async def _change(self, what: str, apply: Callable[[], None]) -> None:
+        await self._perform(what, apply, _nothing)
 
-        self._interruptions.append(interrupt)
-        try:
-            await self._perform(what, apply)
-        finally:
-            if self._gate.open:
-                self._interruptions.remove(interrupt)
-
-    async def _perform(self, what: str, apply: Callable[[], T]) -> T:
+    async def _perform(self, what: str, apply: Callable[[], T], *partly: Callable[[], None]) -> T:
         self._gate.check()
-        await asyncio.sleep(self._chance.choose("disk duration", _DURATIONS))
-        self._gate.check()
-        try:
-            result = apply()
-        except OSError as problem:
-            self._trace.note(self._owner, f"disk {what} ! {type(problem).__name__}")
-            raise
-        self._trace.note(self._owner, f"disk {what}")
-        return result
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+        self._begun += 1
+        number = self._begun
+
+        def finish() -> None:
+            if self._under_way.pop(number, None) is None:
+                return
+            error: OSError | BadArguments | None = None
+            try:
+                result = apply()
+            except (OSError, BadArguments) as problem:
+                error = problem
+            self._trace.note(
+                self._owner, f"disk {what}" if error is None else f"disk {what} ! {type(error).__name__}"
+            )
+            if done.cancelled():
+                return
+            if error is None:
+                done.set_result(result)
+            else:
+                done.set_exception(error)
+
+        self._under_way[number] = (_nothing, *partly, apply)
+        loop.call_later(self._chance.choose("disk duration", _DURATIONS), finish)
+        return await done
+
+
+def _nothing() -> None:
+    pass

@@ -13,6 +13,8 @@ import os
 from dataclasses import dataclass, field
 
 from replica.environment import Chance
+from replica.errors import BadArguments
+from replica.storage.disk import path_steps
 
 
 @dataclass(eq=False, slots=True)
@@ -45,7 +47,7 @@ _Step = tuple[_NameChange, ...]  # changes that become durable together
 class DiskImage:
     """Files and folders below a root, named by `/`-separated relative paths; "" is the root itself.
 
-    Methods raise OSErrors as the operating system would, ValueError for a path that leaves the root.
+    The operations are those of the `Disk` port, with its errors.
     """
 
     def __init__(self) -> None:
@@ -79,7 +81,7 @@ class DiskImage:
 
     def make_folder(self, path: str) -> None:
         folder = self._root
-        for name in _segments(path):
+        for name in path_steps(path):
             node = folder.names.get(name)
             if node is None:
                 self._need_space(path)
@@ -90,35 +92,31 @@ class DiskImage:
             folder = node
 
     def write(self, path: str, data: bytes) -> None:
-        """A full disk leaves the file behind, empty."""
+        """A new file takes the name; other names of the old one keep what they had."""
         folder, name = self._place(path)
-        node = folder.names.get(name)
-        if isinstance(node, _Folder):
+        if isinstance(folder.names.get(name), _Folder):
             raise _error(IsADirectoryError, errno.EISDIR, path)
-        if node is None:
-            node = _File(b"")
-            self._change(_NameChange(folder, name, node))
-        node.content = b""
         self._need_space(path)
-        node.content = data
+        self._change(_NameChange(folder, name, _File(data)))
 
     def rename(self, source: str, target: str) -> None:
+        source_steps, target_steps = _entry_steps(source), _entry_steps(target)
         node = self._node(source)
         source_folder, source_name = self._place(source)
         target_folder, target_name = self._place(target)
         replaced = target_folder.names.get(target_name)
-        if replaced is node:
-            return
         if isinstance(node, _Folder):
             if replaced is not None:
                 raise _error(FileExistsError, errno.EEXIST, target)
-            if _segments(target)[: len(_segments(source))] == _segments(source):
+            if target_steps[: len(source_steps)] == source_steps:
                 raise _error(OSError, errno.EINVAL, target)
         elif isinstance(replaced, _Folder):
             raise _error(IsADirectoryError, errno.EISDIR, target)
-        self._change(_NameChange(source_folder, source_name, None), _NameChange(target_folder, target_name, node))
+        if source_steps != target_steps:
+            self._change(_NameChange(source_folder, source_name, None), _NameChange(target_folder, target_name, node))
 
     def link(self, source: str, target: str) -> None:
+        _entry_steps(target)
         file = self._node(source)
         if isinstance(file, _Folder):
             raise _error(PermissionError, errno.EPERM, source)
@@ -128,6 +126,7 @@ class DiskImage:
         self._change(_NameChange(folder, name, file))
 
     def remove(self, path: str) -> None:
+        _entry_steps(path)
         self.remove_entries(self.entries_below(path))
 
     def remove_entries(self, entries: list[str]) -> None:
@@ -183,7 +182,7 @@ class DiskImage:
 
     def _node(self, path: str) -> _Node:
         node: _Node = self._root
-        for name in _segments(path):
+        for name in path_steps(path):
             if isinstance(node, _File):
                 raise _error(NotADirectoryError, errno.ENOTDIR, path)
             if name not in node.names:
@@ -205,9 +204,7 @@ class DiskImage:
 
     def _place(self, path: str) -> tuple[_Folder, str]:
         """The folder that holds, or would hold, this path, and the name in it."""
-        *above, name = _segments(path) or [""]
-        if not name:
-            raise _error(OSError, errno.EBUSY, path)
+        *above, name = _entry_steps(path)
         return self._folder("/".join(above)), name
 
     def _need_space(self, path: str) -> None:
@@ -239,11 +236,12 @@ def _surviving_content(file: _File, chance: Chance) -> bytes:
     return file.content if fate == "written" else file.durable
 
 
-def _segments(path: str) -> list[str]:
-    segments = path.split("/") if path else []
-    if any(segment in ("", ".", "..") or "\0" in segment for segment in segments):
-        raise ValueError(f"not a path below the disk's root: {path!r}")
-    return segments
+def _entry_steps(path: str) -> tuple[str, ...]:
+    """The names along a path, which must not be the root itself."""
+    steps = path_steps(path)
+    if not steps:
+        raise BadArguments("this cannot be done to a server's root folder itself: name a file or folder in it")
+    return steps
 
 
 def _error(kind: type[OSError], number: int, path: str) -> OSError:

@@ -8,11 +8,7 @@ stands. Only then are the tasks of that life dropped; whatever they do while the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import TypeVar
-
-T = TypeVar("T")
 
 
 class Gate:
@@ -21,17 +17,13 @@ class Gate:
     def __init__(self) -> None:
         self.open = True
 
+    def close(self) -> None:
+        self.open = False
+
     def check(self) -> None:
         """Raises CancelledError, which no `except Exception` holds up, once the gate is closed."""
         if not self.open:
             raise asyncio.CancelledError("the replica is dead")
-
-    async def through(self, operation: Callable[[], Awaitable[T]]) -> T:
-        """The operation's result, if the gate is open before it and still open after it."""
-        self.check()
-        result = await operation()
-        self.check()
-        return result
 
 
 # Which life the running task belongs to; every task inherits it from the one that makes it.

@@ -262,9 +262,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._numbers += 1
         number = self._numbers
         label = f"task-{number}" if name is None else str(name)
-        task = SimulatedTask(
-            coro, loop=self, number=number, name=label, context=context or copy_context(), **more
-        )
+        task = SimulatedTask(coro, loop=self, number=number, name=label, context=context or copy_context(), **more)
         # Held until done: a task that only its own frame refers to would end when the collector finds it.
         self._tasks.append(task)
         if len(self._tasks) > 2 * self._tasks_kept:
@@ -310,7 +308,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         """Log it, as asyncio does."""
-        details = ", ".join(f"{key}: {context[key]!r}" for key in sorted(context) if key not in ("message", "exception"))
+        details = ", ".join(
+            f"{key}: {context[key]!r}" for key in sorted(context) if key not in ("message", "exception")
+        )
         _logger.error(
             "%s (%s)",
             context.get("message") or "unhandled exception in event loop",

@@ -84,7 +84,7 @@ class Tape:
     def draws(self) -> list[Draw]:
         """The draws made so far."""
         labels, numbers = list(self._labels), iter(self._draws)
-        return [Draw(labels[label], options, index) for label, options, index in zip(numbers, numbers, numbers)]
+        return [Draw(labels[label], options, index) for label, options, index in zip(numbers, numbers, numbers, strict=True)]
 
     def to_json(self) -> str:
         """The draws made so far, for `Tape.replaying(draws_from_json(text))`."""
