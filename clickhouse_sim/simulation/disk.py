@@ -64,7 +64,7 @@ class SimulatedDisk:
         return await self._perform(f"read {path}", lambda: self._image.read(path))
 
     async def list(self, path: str) -> list[str]:
-        return await self._perform(f"list {path}", lambda: self._image.list(path))
+        return await self._perform(f"list {path}", lambda: self._image.names(path))
 
     async def exists(self, path: str) -> bool:
         return await self._perform(f"exists {path}", lambda: self._image.exists(path))

@@ -67,7 +67,7 @@ class DiskImage:
     def read(self, path: str) -> bytes:
         return self._file(path).content
 
-    def list(self, path: str) -> list[str]:
+    def names(self, path: str) -> list[str]:
         return sorted(self._folder(path).names)
 
     def entries_below(self, path: str) -> list[str]:

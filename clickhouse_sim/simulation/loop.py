@@ -28,11 +28,12 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import Context, copy_context
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, TypeVarTuple, cast
 
 from clickhouse_sim.simulation.tape import Tape
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 _CALLBACKS_PER_COLLECTION = 50_000
 _CALLBACKS_PER_INSTANT = 1_000_000
@@ -94,6 +95,14 @@ class _Callback(asyncio.Handle):
         self.following: _Callback | None = None
 
 
+class _Timer(asyncio.TimerHandle):
+    """A timer; `_scheduled`, which asyncio leaves to the loop, says that it is among the timers."""
+
+    __slots__ = ()
+
+    _scheduled: bool
+
+
 class SimulatedLoop(asyncio.AbstractEventLoop):
     """See the module. `callbacks` counts the callbacks run, `time()` is virtual and starts at 0."""
 
@@ -101,10 +110,10 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.callbacks = 0
         self._tape = tape
         self._now = 0.0
-        self._ready: list[_Callback | asyncio.TimerHandle] = []
+        self._ready: list[_Callback | _Timer] = []
         # The last callback that the running one made ready, to which the next one of the same future is chained.
         self._last_made: _Callback | None = None
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[float, int, _Timer]] = []
         self._timers_made = 0
         self._timers_cancelled = 0
         self._tasks: list[SimulatedTask[Any]] = []
@@ -168,8 +177,6 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     @contextmanager
     def _running(self) -> Iterator[None]:
-        if asyncio._get_running_loop() is not None:
-            raise RuntimeError("a simulated run cannot start inside a running event loop")
         hooks = sys.get_asyncgen_hooks()
         self._thread = threading.get_ident()
         sys.set_asyncgen_hooks(firstiter=None, finalizer=self._close_generator)
@@ -209,7 +216,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         """Virtual seconds since the run began."""
         return self._now
 
-    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
         self._check_open()
         handle = _Callback(callback, args, self, context)
         last = self._last_made
@@ -220,19 +229,23 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._last_made = handle
         return handle
 
-    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
+    def call_soon_threadsafe(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
         if self._thread is not None and self._thread != threading.get_ident():
             raise NotSimulated("a thread called into the simulated loop: a simulated run has one thread only")
         return self.call_soon(callback, *args, context=context)
 
     def call_later(
-        self, delay: float, callback: Any, *args: Any, context: Context | None = None
+        self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         return self.call_at(self._now + delay, callback, *args, context=context)
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> asyncio.TimerHandle:
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
         self._check_open()
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        handle = _Timer(when, callback, args, self, context)
         if when <= self._now:
             self._ready.append(handle)
         else:
@@ -242,7 +255,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Called by a timer that is cancelled while it is set; most deadlines end so."""
+        """Called by a timer that is cancelled; most deadlines end so."""
+        if not cast(_Timer, handle)._scheduled:
+            return
         self._timers_cancelled += 1
         if self._timers_cancelled > max(_CANCELLED_TIMERS_KEPT, len(self._timers) // 2):
             self._timers = [timer for timer in self._timers if not timer[2]._cancelled]
@@ -351,7 +366,9 @@ def run(main: Coroutine[Any, Any, T], tape: Tape) -> T:
     What is still running when `main` ends is cancelled, oldest first, and runs to its own end. Raises what `main`
     raises, Deadlock and TimeStandsStill.
     """
-    loop = SimulatedLoop(tape)
+    if asyncio._get_running_loop() is not None:
+        raise RuntimeError("a simulated run cannot start inside a running event loop")
+    loop = SimulatedLoop(tape)  # type: ignore[abstract]  # what mypy misses is refused, by name
     with _orderly_collection():
         try:
             return loop.run_until_complete(main)  # type: ignore[no-any-return]

@@ -28,7 +28,7 @@ class Draw(NamedTuple):
 
     label: str
     options: int
-    index: int
+    taken: int
 
 
 class Tape:
@@ -84,7 +84,8 @@ class Tape:
     def draws(self) -> list[Draw]:
         """The draws made so far."""
         labels, numbers = list(self._labels), iter(self._draws)
-        return [Draw(labels[label], options, index) for label, options, index in zip(numbers, numbers, numbers, strict=True)]
+        triples = zip(numbers, numbers, numbers, strict=True)
+        return [Draw(labels[label], options, index) for label, options, index in triples]
 
     def to_json(self) -> str:
         """The draws made so far, for `Tape.replaying(draws_from_json(text))`."""
@@ -97,7 +98,7 @@ class Tape:
             return 0
         if self.first_mismatch is None and (recorded.label, recorded.options) != (label, options):
             self.first_mismatch = len(self)
-        return recorded.index % options
+        return recorded.taken % options
 
 
 def draws_from_json(text: str) -> list[Draw]:
@@ -109,7 +110,7 @@ def draws_from_json(text: str) -> list[Draw]:
         draws = [Draw(str(labels[label]), int(options), int(index)) for label, options, index in triples]
     except (KeyError, IndexError, TypeError, ValueError) as problem:
         raise ValueError(f"not a recorded tape: {problem}") from problem
-    if any(not 0 <= draw.index < draw.options for draw in draws):
+    if any(not 0 <= draw.taken < draw.options for draw in draws):
         raise ValueError("not a recorded tape: a draw lies outside its options")
     return draws
 
