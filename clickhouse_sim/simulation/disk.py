@@ -15,11 +15,11 @@ from replica.errors import BadArguments
 
 T = TypeVar("T")
 
-_DURATIONS = tuple(step / 10_000 for step in range(20))
+_DURATIONS = tuple(step / 10_000 for step in range(1, 21))
 
 
 class SimulatedDisk:
-    """Every operation takes a drawn time below 2 ms and has its effect at the end of it, all at once.
+    """Every operation takes a drawn time up to 2 ms and has its effect at the end of it, all at once.
 
     An operation that has begun is carried through even when the one who awaits it is cancelled. What a crash finds
     under way may have had its effect or not, and a removal may have got half way.

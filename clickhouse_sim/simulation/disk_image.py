@@ -80,14 +80,16 @@ class DiskImage:
     # --- changing --------------------------------------------------------------------------------------------
 
     def make_folder(self, path: str) -> None:
-        folder = self._root
-        for name in path_steps(path):
+        folder, steps = self._root, path_steps(path)
+        for depth, name in enumerate(steps, 1):
             node = folder.names.get(name)
             if node is None:
                 self._need_space(path)
                 node = _Folder()
                 self._change(_NameChange(folder, name, node))
             elif isinstance(node, _File):
+                if depth < len(steps):
+                    raise _error(NotADirectoryError, errno.ENOTDIR, path)
                 raise _error(FileExistsError, errno.EEXIST, path)
             folder = node
 
@@ -118,11 +120,11 @@ class DiskImage:
     def link(self, source: str, target: str) -> None:
         _entry_steps(target)
         file = self._node(source)
-        if isinstance(file, _Folder):
-            raise _error(PermissionError, errno.EPERM, source)
         folder, name = self._place(target)
         if name in folder.names:
             raise _error(FileExistsError, errno.EEXIST, target)
+        if isinstance(file, _Folder):
+            raise _error(PermissionError, errno.EPERM, source)
         self._change(_NameChange(folder, name, file))
 
     def remove(self, path: str) -> None:

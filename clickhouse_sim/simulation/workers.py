@@ -12,7 +12,7 @@ from replica.environment import Chance
 
 T = TypeVar("T")
 
-_DURATIONS = tuple(step / 1000 for step in range(100))
+_DURATIONS = tuple(step / 1000 for step in range(1, 101))
 
 
 class SimulatedWorkers:

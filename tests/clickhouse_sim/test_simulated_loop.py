@@ -202,12 +202,14 @@ async def use_task_group() -> float:
         await asyncio.sleep(1)
         raise ValueError("one of them")
 
-    with pytest.raises(ExceptionGroup) as caught:
+    others: list[asyncio.Task[None]] = []
+    try:
         async with asyncio.TaskGroup() as group:
             group.create_task(fail())
-            others = [group.create_task(asyncio.sleep(1000)) for _ in range(5)]
-    assert all(other.cancelled() for other in others)
-    assert len(caught.value.exceptions) == 1
+            others += [group.create_task(asyncio.sleep(1000)) for _ in range(5)]
+    except* ValueError:
+        pass
+    assert [other.cancelled() for other in others] == [True] * 5
     return running_loop().time()
 
 
@@ -338,9 +340,9 @@ def test_what_main_leaves_behind_is_cancelled_in_order() -> None:
             ended.append(number)
 
     async def program() -> None:
-        for number in range(3):
-            asyncio.create_task(linger(number))
+        left = [asyncio.create_task(linger(number)) for number in range(3)]
         await asyncio.sleep(0.1)
+        assert len(left) == 3
 
     run(program(), Tape.replaying([]))
     assert ended == [0, 1, 2]
