@@ -41,6 +41,9 @@ class _NameChange:
     node: _Node | None
 
 
+# A system does not keep changes back for ever: beyond so many the older half becomes durable by itself.
+_JOURNAL_LIMIT = 1000
+
 _Step = tuple[_NameChange, ...]  # changes that become durable together
 
 
@@ -142,13 +145,13 @@ class DiskImage:
         file.durable = file.content
 
     def fsync_folder(self, path: str) -> None:
-        self._settle(self._journal_of(self._folder(path)))
+        _settle(self._taken_from_journal(self._folder(path)))
 
     # --- misfortune ------------------------------------------------------------------------------------------
 
     def lose_power(self, chance: Chance) -> None:
         """Fall back to what is durable, and as much of the rest as is drawn (option 0: nothing)."""
-        self._settle(self._journal[: chance.choose("disk names kept", range(len(self._journal) + 1))])
+        _settle(self._journal[: chance.choose("disk names kept", range(len(self._journal) + 1))])
         self._journal.clear()
         _fall_back(self._root, chance)
 
@@ -166,21 +169,22 @@ class DiskImage:
         for change in step:
             _apply(change, change.folder.names)
         self._journal.append(step)
+        if len(self._journal) > _JOURNAL_LIMIT:
+            half = _JOURNAL_LIMIT // 2
+            _settle(self._journal[:half])
+            del self._journal[:half]
 
-    def _journal_of(self, folder: _Folder) -> list[_Step]:
+    def _taken_from_journal(self, folder: _Folder) -> list[_Step]:
         """The steps that touch this folder, and the earlier ones that touch a folder they touch, in order."""
-        touched, steps = [folder], []
+        touched, taken, left = {folder}, [], []
         for step in reversed(self._journal):
-            if any(change.folder is known for change in step for known in touched):
-                touched += [change.folder for change in step]
-                steps.append(step)
-        return steps[::-1]
-
-    def _settle(self, steps: list[_Step]) -> None:
-        for step in steps:
-            for change in step:
-                _apply(change, change.folder.durable)
-        self._journal = [step for step in self._journal if not any(step is settled for settled in steps)]
+            if any(change.folder in touched for change in step):
+                touched.update(change.folder for change in step)
+                taken.append(step)
+            else:
+                left.append(step)
+        self._journal = left[::-1]
+        return taken[::-1]
 
     def _node(self, path: str) -> _Node:
         node: _Node = self._root
@@ -212,6 +216,12 @@ class DiskImage:
     def _need_space(self, path: str) -> None:
         if self.full:
             raise _error(OSError, errno.ENOSPC, path)
+
+
+def _settle(steps: list[_Step]) -> None:
+    for step in steps:
+        for change in step:
+            _apply(change, change.folder.durable)
 
 
 def _apply(change: _NameChange, names: dict[str, _Node]) -> None:
