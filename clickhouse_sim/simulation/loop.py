@@ -123,12 +123,16 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._next_collection = _CALLBACKS_PER_COLLECTION
         self._thread: int | None = None
         self._closed = False
+        self._failure: BaseException | None = None
         self._exception_handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
 
     # --- running ---------------------------------------------------------------------------------------------
 
     def run_until_complete(self, future: Any) -> Any:
-        """Run until this future or coroutine is done; its result. Raises Deadlock, TimeStandsStill."""
+        """Run until this future or coroutine is done; its result.
+
+        Raises Deadlock, TimeStandsStill, and what a bare callback lets out: that is nobody's result.
+        """
         self._check_open()
         main = asyncio.ensure_future(future, loop=self)
         with self._running():
@@ -140,6 +144,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                         f"{_CALLBACKS_PER_INSTANT} callbacks ran at {self._now:.6f} s; live tasks: {self._describe()}"
                     )
                 self._run_one()
+                if self._failure is not None:
+                    raise self._failure
         return main.result()
 
     def _run_one(self) -> None:
@@ -173,7 +179,10 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         while timers and timers[0][0] <= self._now:
             handle = heapq.heappop(timers)[2]
             handle._scheduled = False
-            self._ready.append(handle)
+            if handle._cancelled:
+                self._timers_cancelled -= 1
+            else:
+                self._ready.append(handle)
 
     @contextmanager
     def _running(self) -> Iterator[None]:
@@ -277,7 +286,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._numbers += 1
         number = self._numbers
         label = f"task-{number}" if name is None else str(name)
-        task = SimulatedTask(coro, loop=self, number=number, name=label, context=context or copy_context(), **more)
+        own = copy_context() if context is None else context
+        task = SimulatedTask(coro, loop=self, number=number, name=label, context=own, **more)
         # Held until done: a task that only its own frame refers to would end when the collector finds it.
         self._tasks.append(task)
         if len(self._tasks) > 2 * self._tasks_kept:
@@ -287,6 +297,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def end_tasks(self) -> None:
         """Cancel all live tasks, oldest first, and run until there is none."""
         self._instant_ends_at = self.callbacks + _CALLBACKS_PER_INSTANT
+        self._failure = None
         while tasks := self.live_tasks():
             for task in tasks:
                 task.cancel()
@@ -322,7 +333,10 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             self.default_exception_handler(context)
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Log it, as asyncio does."""
+        """End the run if a callback failed; else log it, as asyncio does."""
+        if "handle" in context:
+            self._failure = context["exception"]
+            return
         details = ", ".join(
             f"{key}: {context[key]!r}" for key in sorted(context) if key not in ("message", "exception")
         )
@@ -364,7 +378,7 @@ def run(main: Coroutine[Any, Any, T], tape: Tape) -> T:
     """Run a simulated program to its end and return its result, as `asyncio.run` does.
 
     What is still running when `main` ends is cancelled, oldest first, and runs to its own end. Raises what `main`
-    raises, Deadlock and TimeStandsStill.
+    raises, and all that `SimulatedLoop.run_until_complete` does.
     """
     if asyncio._get_running_loop() is not None:
         raise RuntimeError("a simulated run cannot start inside a running event loop")

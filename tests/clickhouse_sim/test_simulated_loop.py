@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import threading
 from collections.abc import Callable, Coroutine
@@ -313,7 +314,9 @@ def test_tasks_and_futures_hash_by_number_and_equal_only_themselves() -> None:
         tasks = {asyncio.create_task(asyncio.sleep(0), name=f"t{number}") for number in range(100)}
         futures = {running_loop().create_future() for _ in range(100)}
         assert len(tasks) == len(futures) == 100
-        assert [hash(task) for task in tasks] == sorted(hash(task) for task in tasks)
+        for kind in (tasks, futures):
+            numbers = [hash(one) for one in kind]
+            assert numbers == sorted(numbers)
         return [task.get_name() for task in tasks]
 
     assert run(program(), Tape(1)) == run(program(), Tape(1))
@@ -373,6 +376,40 @@ def test_the_error_of_main_comes_out() -> None:
 
     with pytest.raises(ValueError, match="of main"):
         run(program(), Tape(0))
+
+
+def test_the_error_of_a_callback_ends_the_run() -> None:
+    ended: list[str] = []
+
+    def fail() -> None:
+        raise ValueError("of a callback")
+
+    async def program() -> None:
+        running_loop().call_later(1, fail)
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            await asyncio.sleep(1)
+            ended.append(f"cancelled at {running_loop().time()}")
+
+    with pytest.raises(ValueError, match="of a callback"):
+        run(program(), Tape(0))
+    assert ended == ["cancelled at 2.0"]
+
+
+def test_an_error_that_nobody_asks_for_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail() -> None:
+        raise ValueError("of a task")
+
+    async def program() -> None:
+        task = asyncio.create_task(fail())
+        await asyncio.sleep(1)
+        del task
+
+    run(program(), Tape(0))
+    gc.collect()
+    assert "Task exception was never retrieved" in caplog.text
+    assert "of a task" in caplog.text
 
 
 def test_a_deadlock_is_named_with_those_who_wait() -> None:

@@ -246,6 +246,26 @@ def test_a_begun_operation_is_carried_through_though_its_caller_is_cancelled() -
     assert image.read("file") == b"x"
 
 
+def test_an_interrupted_operation_that_would_have_failed_has_no_effect() -> None:
+    for seed in range(10):
+        image = crash_during(lambda disk: disk.rename("nothing", "a/x"), seed)
+        assert image.read("a/x") == b"old"
+
+
+def test_closing_carries_through_what_has_begun() -> None:
+    image = DiskImage()
+    disk = SimulatedDisk("r1", image, Gate(), Tape(0), Trace(lambda: 0.0))
+
+    async def program() -> None:
+        writing = asyncio.create_task(disk.write("file", b"x"))
+        await asyncio.sleep(0.00005)
+        disk.close()
+        assert not writing.done()
+
+    run(program(), Tape(0))
+    assert image.read("file") == b"x"
+
+
 def test_a_dead_disk_cancels_who_calls_it_and_changes_nothing() -> None:
     image = DiskImage()
     trace = Trace(lambda: 0.0, keep_lines=True)
@@ -290,7 +310,7 @@ def test_a_job_runs_once_its_time_has_come() -> None:
         assert await workers.run("sum", lambda: (ran.append(loop.time()), 1 + 1)[1]) == 2
         assert ran == [loop.time()]
         task = asyncio.create_task(workers.run("never", lambda: ran.append(0)))
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.0005)
         gate.close()
         await asyncio.sleep(1)
         assert task.cancelled()

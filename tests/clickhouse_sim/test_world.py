@@ -14,7 +14,7 @@ from clickhouse_sim.simulation.network import Weather
 from clickhouse_sim.simulation.tape import Tape
 from clickhouse_sim.simulation.trace import first_difference
 from clickhouse_sim.simulation.world import COORDINATOR, World
-from coordinator.api import CoordinationError, NodeExists, SessionLost
+from coordinator.api import CoordinationError, NodeExists, Session, SessionLost
 from replica.environment import Environment, PartFiles, PartRequest
 from replica.errors import NetworkError
 
@@ -163,6 +163,21 @@ def test_a_stop_in_good_order_lets_everything_out() -> None:
     assert world.images["r1"].names("") == ["stopped"]
 
 
+def test_the_sessions_of_a_dead_life_die_at_once() -> None:
+    sessions: dict[str, Session] = {}
+
+    async def connected(name: str, environment: Environment) -> None:
+        sessions[name] = await environment.coordinator.connect()
+        await asyncio.sleep(1000)
+
+    async def story(world: World[ToyServer]) -> list[str]:
+        await asyncio.sleep(1)
+        world.crash("r1", lose_unsynced=False)
+        return [name for name in sorted(sessions) if sessions[name].alive]
+
+    assert play(connected, story)[1] == ["r2"]
+
+
 def test_all_tasks_of_a_dead_life_end_and_no_other() -> None:
     async def story(world: World[ToyServer]) -> list[str]:
         await asyncio.sleep(1)
@@ -294,6 +309,7 @@ def test_the_same_seed_tells_the_same_story_and_another_one_another() -> None:
     one, again, other = holders(3)[0].trace, holders(3)[0].trace, holders(4)[0].trace
     assert first_difference(one.lines, again.lines) is None
     assert one.digest() == again.digest() != other.digest()
+    assert {line.split()[1] for line in one.lines if line.startswith("choice")} >= {"ready", "wait", "message"}
     assert first_difference(one.lines, other.lines) is not None
 
 
