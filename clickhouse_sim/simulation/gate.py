@@ -8,7 +8,7 @@ stands. Only then are the tasks of that life dropped; whatever they do while the
 from __future__ import annotations
 
 import asyncio
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 
 
 class Gate:
@@ -26,5 +26,16 @@ class Gate:
             raise asyncio.CancelledError("the replica is dead")
 
 
-# Which life the running task belongs to; every task inherits it from the one that makes it.
-current_gate: ContextVar[Gate | None] = ContextVar("current_gate", default=None)
+_current_gate: ContextVar[Gate] = ContextVar("current_gate")
+
+
+def context_of(gate: Gate) -> Context:
+    """A context for tasks of this gate's life; the tasks that they make inherit it."""
+    context = copy_context()
+    context.run(_current_gate.set, gate)
+    return context
+
+
+def belongs_to(context: Context, gate: Gate) -> bool:
+    """Whether a task with this context is of this gate's life."""
+    return context.get(_current_gate) is gate

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextvars import Context, copy_context
 from dataclasses import dataclass
 
-from clickhouse_sim.simulation.gate import Gate
+from clickhouse_sim.simulation.gate import Gate, context_of
 from clickhouse_sim.simulation.trace import Trace, fingerprint
 from replica.environment import Chance
 from replica.errors import ClickHouseError, NetworkError, error_from_json
@@ -36,11 +35,10 @@ CALM = Weather()
 
 @dataclass(frozen=True, slots=True)
 class _Door:
-    """Who answers at an address, in the context of which life."""
+    """Who answers at an address, in which life."""
 
     answer: Answer
     gate: Gate
-    context: Context
 
 
 class Network:
@@ -84,13 +82,13 @@ class Network:
     # --- question and answer ---------------------------------------------------------------------------------
 
     def listen(self, address: str, answer: Answer, gate: Gate) -> None:
-        """Answer questions at `<machine>:<port>`, each in a task of the calling life, until `hang_up` or its crash.
+        """Answer questions at `<machine>:<port>`, each in a task of the gate's life, until `hang_up` or its crash.
 
         Raises OSError when somebody living listens there already.
         """
         if self._door(address) is not None:
             raise OSError(f"address already in use: {address}")
-        self._doors[address] = _Door(answer, gate, copy_context())
+        self._doors[address] = _Door(answer, gate)
 
     def hang_up(self, address: str) -> None:
         """Stop listening; questions that are being answered still are."""
@@ -132,7 +130,7 @@ class Network:
                 succeed(task.result())
 
         asyncio.get_running_loop().create_task(
-            _answer_to(door, question), context=door.context.copy()
+            _answer_to(door, question), context=context_of(door.gate)
         ).add_done_callback(done)
 
     def _door(self, address: str) -> _Door | None:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from clickhouse_sim.simulation.clock import SimulatedClock
 from clickhouse_sim.simulation.disk import SimulatedDisk
 from clickhouse_sim.simulation.disk_image import DiskImage
-from clickhouse_sim.simulation.gate import Gate, current_gate
+from clickhouse_sim.simulation.gate import Gate, belongs_to, context_of
 from clickhouse_sim.simulation.loop import SimulatedLoop, SimulationError
 from clickhouse_sim.simulation.network import Network
 from clickhouse_sim.simulation.tape import Tape
@@ -97,8 +96,7 @@ class World(Generic[S]):
             clock=self.clocks[name],
             chance=self._tape,
         )
-        context = copy_context()
-        context.run(current_gate.set, gate)
+        context = context_of(gate)
         server = context.run(self._make_server, name, environment)
         task = self._loop.create_task(server.run(), name=name, context=context)
         life = Life(server, environment, task, gate, disk, coordinator)
@@ -143,5 +141,5 @@ class World(Generic[S]):
 
     def _drop_tasks(self, life: Life[S]) -> None:
         for task in self._loop.live_tasks():
-            if task.context.get(current_gate) is life.gate:
+            if belongs_to(task.context, life.gate):
                 task.cancel()
