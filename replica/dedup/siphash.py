@@ -30,9 +30,9 @@ class SipHash128:
         self._tail = b""
         self._length = 0
 
-    def update(self, data: bytes | bytearray | memoryview | np.ndarray) -> None:
+    def update(self, data: bytes | memoryview | np.ndarray) -> None:
         """Append the bytes of a contiguous buffer, which is read in place."""
-        view = memoryview(data)
+        view = data.data if isinstance(data, np.ndarray) else memoryview(data)
         if view.nbytes == 0:
             return
         view = view.cast("B")

@@ -12,17 +12,17 @@ can write there could slip in code of their own.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import numba
 import numpy as np
-from numba import types
 
 from replica.dedup.siphash import State
 
 Words = np.ndarray[tuple[int], np.dtype[np.uint64]]
 
 
-def _compress(v0: np.uint64, v1: np.uint64, v2: np.uint64, v3: np.uint64, words: Words) -> State:
+def _compress(v0: np.uint64, v1: np.uint64, v2: np.uint64, v3: np.uint64, words: Words) -> tuple[np.uint64, ...]:
     """The state after two rounds with each of the words."""
     for word in words:
         v3 ^= word
@@ -45,14 +45,16 @@ def _compress(v0: np.uint64, v1: np.uint64, v2: np.uint64, v3: np.uint64, words:
     return v0, v1, v2, v3
 
 
+# One signature takes every buffer: an aligned or writable one passes as unaligned and read-only.
+_SIGNATURE = "UniTuple(u8, 4)(u8, u8, u8, u8, Array(u8, 1, 'C', readonly=True, aligned=False))"
+
+
 def _compiled() -> Callable[..., State]:
-    # One signature takes every buffer: an aligned or writable one passes as unaligned and read-only.
-    words = types.Array(types.uint64, 1, "C", readonly=True, aligned=False)
-    signature = types.UniTuple(types.uint64, 4)(types.uint64, types.uint64, types.uint64, types.uint64, words)
     try:
-        return numba.njit(signature, cache=True)(_compress)  # type: ignore[no-any-return]
+        kernel = numba.njit(_SIGNATURE, cache=True)(_compress)
     except (RuntimeError, OSError):
-        return numba.njit(signature)(_compress)  # type: ignore[no-any-return]
+        kernel = numba.njit(_SIGNATURE)(_compress)
+    return cast(Callable[..., State], kernel)
 
 
 compress = _compiled()

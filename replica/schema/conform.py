@@ -15,6 +15,7 @@ from replica.errors import (
     TypeMismatch,
     ValueIsOutOfRangeOfDataType,
 )
+from replica.schema.memory import plain
 from replica.schema.table import Column, TableSchema, refuse_duplicates
 from replica.schema.types import DataType, Kind
 
@@ -40,7 +41,7 @@ def conform(block: pa.Table, schema: TableSchema) -> pa.Table:
 
 
 def _conform_column(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
-    values = _plain(values)
+    values = plain(values)
     _refuse_nulls(values, column)
     if values.type == column.type.arrow and column.type.kind not in (Kind.DATE, Kind.DATETIME):
         return values
@@ -51,15 +52,6 @@ def _conform_column(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
         raise _misfit(values, column, convert) from None
     except pa.ArrowNotImplementedError:
         raise _never_fits(values.type, column) from None
-
-
-def _plain(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The values without an encoding around them."""
-    if pa.types.is_dictionary(values.type):
-        return _plain(pc.cast(values, values.type.value_type))
-    if pa.types.is_run_end_encoded(values.type):
-        return _plain(pa.chunked_array([pc.run_end_decode(chunk) for chunk in values.chunks], values.type.value_type))
-    return values
 
 
 def _refuse_nulls(values: pa.ChunkedArray, column: Column) -> None:
