@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 import sqlglot
 from sqlglot import exp
@@ -127,7 +127,7 @@ def _node(parsed: exp.Expr) -> Node:
     if operator is not None:
         return _operation(operator[0], _node(parsed.this), _node(parsed.expression))
     if isinstance(parsed, exp.Neg):
-        return _negative(_node(parsed.this))
+        return _negative(_node(parsed.this), twice=isinstance(parsed.this, exp.Neg))
     if isinstance(parsed, exp.Column):
         return _name(parsed)
     if isinstance(parsed, exp.Paren):
@@ -149,13 +149,12 @@ def _operation(function: str, left: Node, right: Node) -> Node:
     return Call(function, (left, right), as_operator=True)
 
 
-def _negative(operand: Node) -> Node:
-    if (
-        isinstance(operand, Literal)
-        and isinstance(operand.value, int | float)
-        and not isinstance(operand.value, bool)
-    ):
-        return Literal(_fitting(-operand.value))
+def _negative(operand: Node, twice: bool) -> Node:
+    """The innermost minus belongs to the number."""
+    if isinstance(operand, Literal) and not twice:
+        value = operand.value
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return Literal(_fitting(-value))
     return Call("negate", (operand,), as_operator=True)
 
 
@@ -214,23 +213,30 @@ def to_text(node: Node) -> str:
         return f"{backquote_if_needed(node.function)}({', '.join(map(to_text, node.arguments))})"
     if node.function == "negate":
         (operand,) = node.arguments
-        return f"-({to_text(operand)})" if isinstance(operand, Literal) else f"-{_operand_text(operand)}"
+        needs_parentheses = isinstance(operand, Literal) or _is_minus(operand)
+        return f"-({to_text(operand)})" if needs_parentheses else f"-{_operand_text(operand)}"
     left, right = map(_operand_text, node.arguments)
     return f"{left} {_SYMBOLS[node.function]} {right}"
 
 
 def _operand_text(node: Node) -> str:
-    """An operand: an operator inside an operator stands in parentheses, but for the minus of a constant."""
+    """An operand: an operator inside an operator stands in parentheses, but for a minus that has some inside."""
     text = to_text(node)
-    return f"({text})" if isinstance(node, Call) and node.as_operator and not _is_negated_literal(node) else text
+    is_operation = isinstance(node, Call) and node.as_operator
+    return f"({text})" if is_operation and not _is_minus_of_constant_or_minus(node) else text
 
 
-def _is_negated_literal(call: Call) -> bool:
-    operand = call.arguments[0]
+def _is_minus(node: Node) -> TypeGuard[Call]:
+    return isinstance(node, Call) and node.as_operator and node.function == "negate"
+
+
+def _is_minus_of_constant_or_minus(node: Node) -> bool:
+    if not _is_minus(node):
+        return False
+    (operand,) = node.arguments
     if isinstance(operand, Parentheses):
         operand = operand.inner
-    inner_is = isinstance(operand, Literal) or (isinstance(operand, Call) and _is_negated_literal(operand))
-    return call.function == "negate" and call.as_operator and inner_is
+    return isinstance(operand, Literal) or _is_minus(operand)
 
 
 def _literal_text(value: int | float | str | bool | None) -> str:
