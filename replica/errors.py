@@ -180,6 +180,10 @@ class MetadataMismatch(ClickHouseError):
     code, name = 342, "METADATA_MISMATCH"
 
 
+class CannotInsertNullInOrdinaryColumn(ClickHouseError):
+    code, name = 349, "CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN"
+
+
 class QueryWasCancelled(ClickHouseError):
     code, name = 394, "QUERY_WAS_CANCELLED"
 

@@ -1,0 +1,11 @@
+"""What a table's rows look like: types (`types`), columns and their text in the coordination service (`table`),
+and the check that an incoming block fits (`conform`).
+
+The DEFAULT of a column that a block leaves out is computed in `replica.expression.defaults`, one storey up.
+"""
+
+from replica.schema.conform import conform
+from replica.schema.table import Column, TableSchema
+from replica.schema.types import DataType, Kind, parse_type, readable
+
+__all__ = ["Column", "DataType", "Kind", "TableSchema", "conform", "parse_type", "readable"]
