@@ -13,30 +13,20 @@ import pyarrow.compute as pc
 
 from replica.schema import Column, Kind, TableSchema, conform
 
-TextColumn = pa.ChunkedArray | pa.Array | Sequence[bytes | None]
-
 _UTC_TIME = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\dZ$"
 _HEXADECIMAL = r"^\s*-?0[xX]"
 
 
 def text_block(
-    columns: Mapping[str, TextColumn], schema: TableSchema, *, null_texts: Sequence[str] = (), first_row: int = 1
+    columns: Mapping[str, pa.ChunkedArray], schema: TableSchema, *, null_texts: Sequence[str] = (), first_row: int = 1
 ) -> pa.Table:
-    """The block that columns of UTF-8 bytes spell, None being NULL.
+    """The block that columns of `large_binary` text spell.
 
     `null_texts` mean NULL in Nullable columns. Raises NoSuchColumnInTable and, for a value that does not fit, the
     errors of `conform`: they name column and row, the block's first row being number `first_row`.
     """
-    texts = {
-        name: _prepared(_binary(values), schema.column(name), null_texts) for name, values in columns.items()
-    }
+    texts = {name: _prepared(values, schema.column(name), null_texts) for name, values in columns.items()}
     return conform(pa.table(texts), schema, first_row=first_row)
-
-
-def _binary(values: TextColumn) -> pa.ChunkedArray:
-    if isinstance(values, pa.ChunkedArray):
-        return values.cast(pa.large_binary())
-    return pa.chunked_array([pa.array(values, pa.large_binary())])
 
 
 def _prepared(values: pa.ChunkedArray, column: Column, null_texts: Sequence[str]) -> pa.ChunkedArray:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sqlglot.tokens import TokenType
+from sqlglot import TokenType
 
+from clickhouse_sim.sql.grammar import check_expression
 from clickhouse_sim.sql.settings import parse_settings
 from clickhouse_sim.sql.tokens import Cursor
 from replica.commands import ColumnDefinition, CreateTable
@@ -137,6 +138,7 @@ def _column(cursor: Cursor) -> ColumnDefinition:
         default = cursor.skip_balanced(*_COLUMN_WORDS[1:-2])
         if not default:
             raise cursor.error(f"the DEFAULT expression of column {name}")
+        check_expression(default, f"the DEFAULT of column {name}")
     if not cursor.at_end and cursor.tokens[cursor.position].token_type not in (TokenType.COMMA, TokenType.R_PAREN):
         word = " ".join(cursor.words(1)) or cursor.statement
         raise NotImplementedInModel(f"{word} of column {name} is not in the model")
@@ -173,6 +175,7 @@ def _expression(cursor: Cursor, clause: str) -> str:
         raise cursor.error(f"the expression of {clause}")
     if not cursor.at_end and cursor.take(TokenType.COMMA):
         raise SqlSyntaxError(f"{clause} takes one expression: put several in parentheses, as in {clause} (a, b)")
+    check_expression(text, clause)
     return text
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
 import pyarrow as pa
-from sqlglot.tokens import TokenType
+from sqlglot import TokenType
 
 from clickhouse_sim.formats.column_text import text_block
 from clickhouse_sim.sql.settings import insert_options, parse_settings
@@ -44,7 +44,10 @@ class InsertValues:
         columns = {
             name: _spelled_for(schema, name, [row[index] for row in self.rows]) for index, name in enumerate(names)
         }
-        return text_block(columns, schema)
+        return text_block(
+            {name: pa.chunked_array([pa.array(values, pa.large_binary())]) for name, values in columns.items()},
+            schema,
+        )
 
 
 def parse_insert(cursor: Cursor) -> InsertValues:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from typing import Any
 
-from sqlglot.tokens import TokenType
+from sqlglot import TokenType
 
 from clickhouse_sim.sql.tokens import Cursor
 from replica.commands import InsertOptions
@@ -53,7 +54,8 @@ def insert_options(settings: Mapping[str, str]) -> InsertOptions:
             raise UnknownSetting(
                 f"the model has no setting {name} for INSERT.{did_you_mean(name, kinds)} It has {', '.join(kinds)}."
             )
-    return InsertOptions(**{name: _typed(name, value, kinds[name]) for name, value in settings.items()})
+    values: dict[str, Any] = {name: _typed(name, value, kinds[name]) for name, value in settings.items()}
+    return InsertOptions(**values)
 
 
 def _typed(name: str, value: str, kind: type) -> str | bool | int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlglot.dialects.dialect import Dialect
+from sqlglot import Token, TokenType
 from sqlglot.errors import TokenError
-from sqlglot.tokens import Token, TokenType
 
+from clickhouse_sim.sql.grammar import VerbatimClickHouse
 from replica.errors import SqlSyntaxError
 
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
@@ -35,8 +35,14 @@ class Cursor:
         return self.text_between(0, len(self.tokens))
 
     def text_between(self, first: int, end: int) -> str:
-        """The original text of the tokens `first` to `end` - 1."""
-        return self.text[self.tokens[first].start : self.tokens[end - 1].end + 1] if end > first else ""
+        """The original text of the tokens `first` to `end` - 1; comments and white space between are one space."""
+        words: list[str] = []
+        for index in range(first, end):
+            token = self.tokens[index]
+            if index > first and token.start > self.tokens[index - 1].end + 1:
+                words.append(" ")
+            words.append(self.text[token.start : token.end + 1])
+        return "".join(words)
 
     def words(self, count: int = 1) -> tuple[str, ...]:
         """The next words in capitals, as far as they are keywords or bare identifiers."""
@@ -126,7 +132,9 @@ class Cursor:
             return SqlSyntaxError(f"the statement ends where {expected} should come")
         token = self.tokens[self.position]
         found = self.text[token.start : token.end + 1]
-        return SqlSyntaxError(f"expected {expected}, found {found!r} (line {token.line}, column {self._column(token)})")
+        return SqlSyntaxError(
+            f"expected {expected}, found {found!r} (line {token.line}, column {self._column(token)})"
+        )
 
     def _column(self, token: Token) -> int:
         return token.start - self.text.rfind("\n", 0, token.start)
@@ -135,7 +143,7 @@ class Cursor:
 def split_statements(text: str) -> list[Cursor]:
     """The statements of a text, separated by `;`; empty ones are dropped. Raises SqlSyntaxError."""
     try:
-        tokens = Dialect.get_or_raise("clickhouse").tokenize(text)
+        tokens = VerbatimClickHouse().tokenize(text)
     except TokenError as problem:
         raise SqlSyntaxError(f"cannot be read as SQL: {_first_line(problem)}") from None
     statements: list[list[Token]] = [[]]
