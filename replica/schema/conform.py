@@ -15,6 +15,7 @@ from replica.errors import (
     TypeMismatch,
     ValueIsOutOfRangeOfDataType,
 )
+from replica.schema.memory import plain
 from replica.schema.table import Column, TableSchema, refuse_duplicates
 from replica.schema.types import DataType, Kind
 
@@ -41,7 +42,7 @@ def conform(block: pa.Table, schema: TableSchema, *, first_row: int = 1) -> pa.T
 
 
 def _conform_column(values: pa.ChunkedArray, column: Column, first_row: int) -> pa.ChunkedArray:
-    values = _plain(values)
+    values = plain(values)
     _refuse_nulls(values, column, first_row)
     if values.type == column.type.arrow and column.type.kind not in (Kind.DATE, Kind.DATETIME):
         return values
@@ -52,15 +53,6 @@ def _conform_column(values: pa.ChunkedArray, column: Column, first_row: int) -> 
         raise _misfit(values, column, convert, first_row) from None
     except pa.ArrowNotImplementedError:
         raise _never_fits(values.type, column) from None
-
-
-def _plain(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The values without an encoding around them."""
-    if pa.types.is_dictionary(values.type):
-        return _plain(pc.cast(values, values.type.value_type))
-    if pa.types.is_run_end_encoded(values.type):
-        return _plain(pa.chunked_array([pc.run_end_decode(chunk) for chunk in values.chunks], values.type.value_type))
-    return values
 
 
 def _refuse_nulls(values: pa.ChunkedArray, column: Column, first_row: int) -> None:

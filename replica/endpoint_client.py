@@ -1,0 +1,150 @@
+"""The client of a server's endpoint, in plain blocking calls: what the command line speaks with."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from replica.commands import BlockOutcome, Command, InsertOptions, from_json, to_json
+from replica.errors import ClickHouseError, LogicalError, NetworkError, TypeMismatch, error_from_json
+from replica.transfer.flight_client import connect
+from replica.transfer.flight_errors import received_as_clickhouse_errors
+
+
+class EndpointClient:
+    """Speaks with the server at `address` (`host:port`); for one thread at a time.
+
+    Every method raises the server's ClickHouseError as itself, and NetworkError, which says the address, when
+    nobody answers, the server dies meanwhile, or `seconds` pass without an answer.
+    """
+
+    def __init__(self, address: str, seconds: float = 600.0) -> None:
+        self._address = address
+        self._seconds = seconds
+        self._client = connect(address)
+
+    def __enter__(self) -> EndpointClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._client.close()
+
+    def execute(self, command: Command) -> list[dict[str, Any]]:
+        """The rows that the command answers."""
+        action = flight.Action("command", to_json(command).encode())
+        with received_as_clickhouse_errors(self._address):
+            return [
+                json.loads(result.body.to_pybytes()) for result in self._client.do_action(action, self._bounded())
+            ]
+
+    def scan(self, database: str, table: str, columns: list[str] | None = None) -> pa.Table:
+        """A snapshot of the table's rows, of these columns or of all."""
+        ticket = json.dumps({"database": database, "table": table, "columns": columns})
+        with received_as_clickhouse_errors(self._address):
+            return self._client.do_get(flight.Ticket(ticket.encode()), self._bounded()).read_all()
+
+    @contextmanager
+    def insert(
+        self, database: str, table: str, schema: pa.Schema, options: InsertOptions | None = None
+    ) -> Iterator[Insert]:
+        """One INSERT statement, which lasts as long as the `with` block and has any number of blocks."""
+        request = {"database": database, "table": table, "options": json.loads(to_json(options or InsertOptions()))}
+        descriptor = flight.FlightDescriptor.for_command(json.dumps(request).encode())
+        insert = Insert(self._client, self._address, self._seconds, descriptor, schema)
+        try:
+            yield insert
+        finally:
+            insert.close()
+
+    def _bounded(self) -> flight.FlightCallOptions:
+        return flight.FlightCallOptions(timeout=self._seconds)
+
+
+class Insert:
+    """An INSERT under way. After an error nothing more can be sent; what was answered before it stands.
+
+    Flight puts no bound on a single message of a call, so a thread of its own carries the call, and `send` waits
+    for it only so long.
+    """
+
+    def __init__(
+        self,
+        client: flight.FlightClient,
+        address: str,
+        seconds: float,
+        descriptor: flight.FlightDescriptor,
+        schema: pa.Schema,
+    ) -> None:
+        self._address = address
+        self._seconds = seconds
+        self._schema = schema
+        self._over = False
+        self._blocks: queue.SimpleQueue[pa.RecordBatch | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[BlockOutcome | ClickHouseError] = queue.SimpleQueue()
+        threading.Thread(target=self._carry, args=(client, descriptor), daemon=True, name="insert").start()
+
+    def send(self, block: pa.RecordBatch | pa.Table) -> BlockOutcome:
+        """Insert the rows as one block, and wait for what became of them.
+
+        Raises what the server answers; TypeMismatch, with nothing sent, when the block has another schema than
+        the statement. After NetworkError it is not known whether the block was stored: to send it again, with the
+        same place in the statement, is safe.
+        """
+        if self._over:
+            raise LogicalError("this insert has ended; begin another one for more blocks")
+        if not block.schema.equals(self._schema):
+            raise TypeMismatch(f"a block of ({block.schema}) cannot be sent in an insert of ({self._schema})")
+        self._blocks.put(_as_one_batch(block))
+        try:
+            answer = self._answers.get(timeout=self._seconds)
+        except queue.Empty:
+            answer = NetworkError(f"The server at {self._address} has not answered within {self._seconds:g} s")
+        if isinstance(answer, ClickHouseError):
+            self._over = True
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        """End the statement. Blocks that were answered stay as they were answered."""
+        self._over = True
+        self._blocks.put(None)
+
+    def _carry(self, client: flight.FlightClient, descriptor: flight.FlightDescriptor) -> None:
+        try:
+            with received_as_clickhouse_errors(self._address):
+                writer, outcomes = client.do_put(descriptor, self._schema)
+                with writer:
+                    while (block := self._blocks.get()) is not None:
+                        writer.write_batch(block)
+                        self._answers.put(self._outcome(writer, outcomes))
+        except ClickHouseError as error:
+            self._answers.put(error)
+
+    def _outcome(self, writer: flight.FlightStreamWriter, outcomes: flight.FlightMetadataReader) -> BlockOutcome:
+        message = outcomes.read()
+        if message is None:
+            writer.close()  # raises why the server has ended the call, if it has said so
+            raise NetworkError(f"The server at {self._address} ended the insert without an answer")
+        record = json.loads(message.to_pybytes())
+        if "error" in record:
+            raise error_from_json(json.dumps(record["error"]))
+        outcome = from_json(message.to_pybytes())
+        assert isinstance(outcome, BlockOutcome)
+        return outcome
+
+
+def _as_one_batch(block: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
+    if isinstance(block, pa.RecordBatch):
+        return block
+    batches = block.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], block.schema)

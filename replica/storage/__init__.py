@@ -1,0 +1,1 @@
+"""What a part is made of, and the disk it lies on."""

@@ -1,0 +1,27 @@
+"""Where things lie below a server's root: `data/<database>/<table>/<part>/`, names escaped as ClickHouse does."""
+
+from __future__ import annotations
+
+import re
+
+from replica.errors import BadArguments
+
+_TO_ESCAPE = re.compile(rb"[^0-9A-Za-z_]")
+
+INSERT_PREFIX = "tmp_insert_"
+FETCH_PREFIX = "tmp-fetch_"
+
+
+def escape_for_file_name(name: str) -> str:
+    """ASCII letters, digits and `_` as they are, every other byte as `%XX` (`escapeForFileName.cpp`).
+
+    Whatever the name, the result is one harmless step of a path. Raises BadArguments for an empty name.
+    """
+    if not name:
+        raise BadArguments("an empty name cannot be the name of a file")
+    return _TO_ESCAPE.sub(lambda byte: b"%%%02X" % byte[0][0], name.encode()).decode()
+
+
+def table_folder(database: str, table: str) -> str:
+    """The folder of a table's parts."""
+    return f"data/{escape_for_file_name(database)}/{escape_for_file_name(table)}"
