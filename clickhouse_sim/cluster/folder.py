@@ -1,10 +1,10 @@
 """The folder of a cluster: what it is made of, where everything lies, and which process is whose.
 
-    cluster.json            members, ports, session timeout
-    lock                    held by the command that changes the cluster
-    pids/<member>.json      the process that runs the member (or ran it)
-    logs/<member>.log       what it said
-    <member>/               its own data, with ready.json once it serves
+cluster.json            members, ports, session timeout
+lock                    held by the command that changes the cluster
+pids/<member>.json      the process that runs the member (or ran it)
+logs/<member>.log       what it said
+<member>/               its own data, with ready.json once it serves
 """
 
 from __future__ import annotations

@@ -78,7 +78,9 @@ def _start_of(pid: int) -> str | None:
 
 
 def _start_by_ps(pid: int) -> str | None:
-    answer = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    answer = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
     state, _, started = answer.stdout.strip().partition(" ")
     return started.strip() or None if state and not state.startswith("Z") else None
 

@@ -43,6 +43,16 @@ def parse_statements(text: str) -> list[Statement]:
     return [_parse(cursor) for cursor in cursors]
 
 
+def parse_table_name(text: str) -> tuple[str, str]:
+    """Database and table of `[database.]table`, quoted or not. Raises SqlSyntaxError."""
+    cursors = split_statements(text)
+    if len(cursors) != 1:
+        raise SqlSyntaxError(f"{text!r} is not the name of a table")
+    name = cursors[0].table_name()
+    _expect_end(cursors[0])
+    return name
+
+
 def _parse(cursor: Cursor) -> Statement:
     first = (cursor.words() or ("",))[0]
     if first == "CREATE":
