@@ -184,6 +184,10 @@ class CannotInsertNullInOrdinaryColumn(ClickHouseError):
     code, name = 349, "CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN"
 
 
+class PartIsTemporarilyLocked(ClickHouseError):
+    code, name = 384, "PART_IS_TEMPORARILY_LOCKED"
+
+
 class QueryWasCancelled(ClickHouseError):
     code, name = 394, "QUERY_WAS_CANCELLED"
 

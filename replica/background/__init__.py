@@ -1,0 +1,1 @@
+"""What runs beside the queue: `restart` makes the replica active under each new session."""

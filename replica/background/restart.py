@@ -1,0 +1,105 @@
+"""Makes a replica active under each new session, and read-only in between.
+
+ClickHouse: ReplicatedMergeTreeRestartingThread.cpp. The order matters: `is_active` first, because cleaners
+respect the log pointer of active replicas only; then the queue from its znodes; then the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from coordinator.api import CoordinationError, Create, MultiFailed, NodeExists, NoNode, SessionLost, Set
+from replica.background.lost_replica import clone_if_lost
+from replica.background.uncertain_parts import settle_uncertain_parts
+from replica.errors import ClickHouseError, LogicalError, ReplicaIsAlreadyActive
+from replica.executor import Executor
+from replica.log_entry import LogEntry
+from replica.log_puller import LogPuller
+from replica.part_name import PartName
+from replica.session import ServerSession
+from replica.table_state import TableState
+from replica.znodes import Host
+
+log = logging.getLogger(__name__)
+
+LONGEST_RETRY_SECONDS = 10.0
+
+
+async def keep_active(state: TableState, host: Host, identifier: str) -> None:
+    """Activate under every session of the server, until cancelled.
+
+    `identifier` names this process in `is_active`, so that a restart within it knows its own left-over.
+    """
+    retry_seconds = 0.5
+    while True:
+        session = await state.server.sessions.live()
+        try:
+            puller = await _activate(state, session, host, identifier)
+        except LogicalError:
+            raise
+        except (ClickHouseError, CoordinationError) as problem:
+            state.become_readonly(str(problem))
+            log.warning("%s stays read-only: %s", state.full_name, problem)
+            await asyncio.sleep(retry_seconds)
+            retry_seconds = min(2 * retry_seconds, LONGEST_RETRY_SECONDS)
+            continue
+        retry_seconds = 0.5
+        state.become_active(session)
+        log.info("%s is active", state.full_name)
+        await _work_until_lost(state, session, puller)
+        state.become_readonly("its session was lost")
+
+
+async def _activate(state: TableState, session: ServerSession, host: Host, identifier: str) -> LogPuller:
+    await _announce(state, session, host, identifier)
+    await clone_if_lost(state, session)
+    await _load_queue(state, session)
+    puller = LogPuller(state, session)
+    await puller.pull()
+    return puller
+
+
+async def _announce(state: TableState, session: ServerSession, host: Host, identifier: str) -> None:
+    """Make `is_active`, which lives as long as the session, and say where this replica is reached."""
+    znodes = state.znodes
+    try:
+        value, _ = await session.get(znodes.is_active)
+        if value.decode("utf-8", "replace") == identifier:
+            await session.delete(znodes.is_active)
+    except NoNode:
+        pass
+    try:
+        await session.multi_checked(
+            [Create(znodes.is_active, identifier.encode(), ephemeral=True), Set(znodes.host, host.to_text().encode())]
+        )
+    except MultiFailed as failure:
+        if isinstance(failure.error, NodeExists):
+            raise ReplicaIsAlreadyActive(
+                f"Replica {znodes.root} appears to be already active: another server runs under its name, or the "
+                f"session of one that was killed has not expired yet"
+            ) from failure
+        raise failure.error from failure
+
+
+async def _load_queue(state: TableState, session: ServerSession) -> None:
+    """Build the queue in memory anew, from the znodes of parts and queue; the disk has no say in it."""
+    znodes = state.znodes
+    parts = [PartName.parse(name) for name in await session.children(znodes.parts)]
+    names = await session.children(znodes.queue)
+    found = await session.get_many([znodes.queue_entry(name) for name in names])
+    state.queue.initialize(parts)
+    for name, answer in zip(names, found, strict=True):
+        if answer is not None:
+            value, stat = answer
+            state.queue.insert(name, LogEntry.parse(value.decode(), znode_ctime_ms=stat.ctime))
+    state.queue_changed.set()
+
+
+async def _work_until_lost(state: TableState, session: ServerSession, puller: LogPuller) -> None:
+    tasks = (puller.run(), Executor(state, session).run(), settle_uncertain_parts(state, session))
+    async with asyncio.TaskGroup() as group:
+        running = [group.create_task(task) for task in tasks]
+        await session.wait_dead()
+        for task in running:
+            task.cancel()

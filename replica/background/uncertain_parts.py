@@ -1,0 +1,35 @@
+"""Decides about parts whose insert ended without knowing whether its commit was applied.
+
+Under a later session the old commit can no longer arrive, so one look at the part's znode settles it. ClickHouse
+queues a part check for about five minutes later; the verdict is the same.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from coordinator.api import SessionLost
+from replica.session import ServerSession
+from replica.table_state import TableState
+
+log = logging.getLogger(__name__)
+
+
+async def settle_uncertain_parts(state: TableState, session: ServerSession) -> None:
+    """Let each such part count if it is registered, else move it to `detached/`; until the session is lost."""
+    try:
+        while True:
+            await state.uncertain_parts.wait()
+            for name in state.uncertain_parts:
+                registered = await session.exists(state.znodes.part(str(name))) is not None
+                state.uncertain_parts.settle(name)
+                part = state.store.pre_active(name)
+                if part is None:
+                    continue
+                if registered:
+                    state.store.activate(part)
+                else:
+                    log.warning("%s: the insert of part %s was never committed, detaching it", state.full_name, name)
+                    await state.store.detach(part, "ignored")
+    except SessionLost:
+        return

@@ -1,0 +1,61 @@
+"""Which tables this server has: their definitions, kept on its disk across restarts.
+
+One JSON file a table, `metadata/<database>/<table>.json`; ClickHouse keeps the CREATE statement there.
+"""
+
+from __future__ import annotations
+
+from replica.commands import CreateTable, from_json, to_json
+from replica.environment import Disk
+from replica.errors import CorruptedData
+
+_FOLDER = "metadata"
+_SUFFIX = ".json"
+
+
+class Catalog:
+    """The definitions on one disk."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    async def load(self) -> list[CreateTable]:
+        """All of them, in order of name. Raises CorruptedData for a file that is no definition."""
+        await self._disk.make_folder(_FOLDER)
+        definitions = []
+        for database in await self._disk.list(_FOLDER):
+            for file_name in await self._disk.list(f"{_FOLDER}/{database}"):
+                if file_name.endswith(_SUFFIX):
+                    definitions.append(await self._read(f"{_FOLDER}/{database}/{file_name}"))
+        return definitions
+
+    async def add(self, definition: CreateTable) -> None:
+        """Durable when this returns."""
+        folder = f"{_FOLDER}/{escape_for_file_name(definition.database)}"
+        path = f"{folder}/{escape_for_file_name(definition.table)}{_SUFFIX}"
+        await self._disk.make_folder(folder)
+        await self._disk.write(f"{path}.tmp", to_json(definition).encode())
+        await self._disk.fsync(f"{path}.tmp")
+        await self._disk.rename(f"{path}.tmp", path)
+        await self._disk.fsync_folder(folder)
+        await self._disk.fsync_folder(_FOLDER)
+
+    async def remove(self, definition: CreateTable) -> None:
+        """Forget a table whose creation failed."""
+        folder = f"{_FOLDER}/{escape_for_file_name(definition.database)}"
+        await self._disk.remove(f"{folder}/{escape_for_file_name(definition.table)}{_SUFFIX}")
+        await self._disk.fsync_folder(folder)
+
+    async def _read(self, path: str) -> CreateTable:
+        definition = from_json(await self._disk.read(path))
+        if not isinstance(definition, CreateTable):
+            raise CorruptedData(f"{path} is not the definition of a table")
+        return definition
+
+
+def escape_for_file_name(name: str) -> str:
+    """The name with every byte but ASCII letters, digits and `_` as %XX (ClickHouse: escapeForFileName.cpp)."""
+    return "".join(
+        chr(byte) if chr(byte).isascii() and (chr(byte).isalnum() or byte == ord("_")) else f"%{byte:02X}"
+        for byte in name.encode()
+    )

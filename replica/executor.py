@@ -1,0 +1,109 @@
+"""Drains a table's queue: selects what can run, gives it a slot of its pool, runs it, removes what is done.
+
+ClickHouse: StorageReplicatedMergeTree.cpp, `scheduleDataProcessingJob` and `processQueueEntry`;
+ReplicatedMergeTreeQueue.cpp, `removeProcessedEntry`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from coordinator.api import CoordinationError, NoNode, Operation, SessionLost, Set
+from replica.errors import ClickHouseError
+from replica.operations import execute
+from replica.pools import Pool
+from replica.queue import QueuedEntry
+from replica.selection import Limits, next_retry_time, select
+from replica.session import ServerSession
+from replica.table_state import TableState
+
+log = logging.getLogger(__name__)
+
+
+class Executor:
+    """The executor of one table under one session."""
+
+    def __init__(self, state: TableState, session: ServerSession) -> None:
+        self._state = state
+        self._session = session
+        self._pools = state.server.pools
+        self._pools.wake_when_free(state.queue_changed)
+
+    async def run(self) -> None:
+        """Run entries until cancelled; what is running then is cancelled with it."""
+        async with asyncio.TaskGroup() as running:
+            while True:
+                self._state.queue_changed.clear()
+                while (queued := self._select()) is not None:
+                    pool = self._pools.of(queued.entry.type)
+                    if not pool.try_start():
+                        self._state.queue.finish_attempt(queued)
+                        break
+                    running.create_task(self._run_entry(queued, pool))
+                await self._wait_for_change()
+
+    def _select(self) -> QueuedEntry | None:
+        return select(self._state.queue, self._state.now(), self._limits())
+
+    def _limits(self) -> Limits:
+        settings = self._state.structure.settings
+        return Limits(
+            fetches_executing=self._pools.fetches.running,
+            max_fetches=self._pools.fetches.capacity,
+            max_postpone_time_for_failed_replicated_fetches_ms=settings.max_postpone_time_for_failed_replicated_fetches_ms,
+            max_postpone_time_for_failed_replicated_merges_ms=settings.max_postpone_time_for_failed_replicated_merges_ms,
+            max_postpone_time_for_failed_replicated_tasks_ms=settings.max_postpone_time_for_failed_replicated_tasks_ms,
+        )
+
+    async def _wait_for_change(self) -> None:
+        """Wait until the queue changes, a slot is freed, or the first failed entry may be tried again."""
+        retry_time = next_retry_time(self._state.queue, self._limits())
+        seconds = None if retry_time is None else max(0.0, retry_time - self._state.now())
+        try:
+            async with asyncio.timeout(seconds):
+                await self._state.queue_changed.wait()
+        except TimeoutError:
+            pass
+
+    async def _run_entry(self, queued: QueuedEntry, pool: Pool) -> None:
+        queue = self._state.queue
+        done = False
+        try:
+            await execute(self._state, self._session, queued)
+            done = True
+        except SessionLost:
+            pass  # everything starts anew under the next session
+        except (ClickHouseError, CoordinationError, OSError) as problem:
+            log.info("%s: %s failed: %s", self._state.full_name, queued.znode_name, problem)
+            queue.fail(queued, str(problem), self._state.now())
+        finally:
+            queue.finish_attempt(queued)
+            pool.finish()
+        if done:
+            await self._remove(queued)
+        self._state.queue_changed.set()
+
+    async def _remove(self, queued: QueuedEntry) -> None:
+        """First from memory, then the znode; if that is lost, the entry comes back at the next load and is done."""
+        if queued.removed_by_other_entry:
+            return
+        self._state.queue.remove(queued)
+        try:
+            await self._session.delete(self._state.znodes.queue_entry(queued.znode_name))
+            await self._write_insert_times()
+        except NoNode:
+            pass
+        except CoordinationError as problem:
+            log.info("%s: cannot remove %s: %s", self._state.full_name, queued.znode_name, problem)
+
+    async def _write_insert_times(self) -> None:
+        znodes = self._state.znodes
+        changed = self._state.queue.changed_insert_times()
+        operations: list[Operation] = []
+        if changed.min_unprocessed is not None:
+            operations.append(Set(znodes.min_unprocessed_insert_time, str(changed.min_unprocessed).encode()))
+        if changed.max_processed is not None:
+            operations.append(Set(znodes.max_processed_insert_time, str(changed.max_processed).encode()))
+        if operations:
+            await self._session.multi(operations)

@@ -1,0 +1,79 @@
+"""One inserted block: checked, hashed once, split by partition, written, and committed piece by piece.
+
+ClickHouse: ReplicatedMergeTreeSink.cpp, `consume`. A block is not atomic over its partitions: pieces are
+committed one after another, and the first that fails ends the block. Deduplication makes the retry safe.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pyarrow as pa
+
+from replica.commands import BlockOutcome, InsertOptions, InsertStatus, PartOutcome
+from replica.dedup import block_id, insert_extension
+from replica.environment import PartCodec
+from replica.expression import complete, sort_block
+from replica.insert.commit import PartCommit, Piece
+from replica.schema import conform
+from replica.storage.part_files import build_part
+from replica.storage.part_store import TemporaryPart
+from replica.table_state import TableState
+from replica.table_structure import TableStructure
+
+
+async def insert_block(state: TableState, options: InsertOptions, source_number: int, block: pa.Table) -> BlockOutcome:
+    """Insert the block, the `source_number`-th (from 0) of its INSERT.
+
+    Raises the ClickHouseError of a block that does not fit the table, before anything is written; everything
+    that happens later is told in the outcome, piece by piece.
+    """
+    environment = state.environment
+    job = partial(prepare_pieces, state.structure, environment.codec, options, source_number, block)
+    pieces = await environment.workers.run("prepare insert", job)
+    written = [(piece, await state.store.write_temporary("tmp_insert", piece.image)) for piece in pieces]
+    outcomes: list[PartOutcome] = []
+    for piece, temporary in written:
+        if outcomes and outcomes[-1].status in (InsertStatus.NOT_STORED, InsertStatus.UNKNOWN):
+            outcomes.append(await _not_tried(state, piece, temporary))
+        else:
+            outcomes.append(await PartCommit(state, piece, temporary).run())
+    return BlockOutcome(source_number, block.num_rows, tuple(outcomes))
+
+
+def prepare_pieces(
+    structure: TableStructure, codec: PartCodec, options: InsertOptions, source_number: int, block: pa.Table
+) -> list[Piece]:
+    """The parts that the block makes, one a partition, without names. A pure job for the workers."""
+    listed = conform(block, structure.schema)
+    if listed.num_rows == 0:
+        return []
+    extension = _extension(structure, options, source_number, listed)
+    complete_block = complete(listed, structure.schema)
+    return [
+        Piece(
+            partition_id,
+            build_part(sort_block(rows, structure.sorting_key), structure.schema, codec),
+            () if extension is None else (block_id(partition_id, extension),),
+        )
+        for partition_id, rows in structure.partition_key.split(complete_block)
+    ]
+
+
+def _extension(
+    structure: TableStructure, options: InsertOptions, source_number: int, listed: pa.Table
+) -> str | None:
+    """What identifies the block to deduplication, None when deduplication is off."""
+    if not options.insert_deduplicate or structure.settings.replicated_deduplication_window == 0:
+        return None
+    return insert_extension(listed, source_number, options.insert_deduplication_token)
+
+
+async def _not_tried(state: TableState, piece: Piece, temporary: TemporaryPart) -> PartOutcome:
+    await state.store.discard(temporary)
+    return PartOutcome(
+        partition_id=piece.partition_id,
+        status=InsertStatus.NOT_STORED,
+        rows=piece.image.rows,
+        error="not tried, because an earlier partition of the same block failed",
+    )

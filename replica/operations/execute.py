@@ -1,0 +1,38 @@
+"""From an entry's type to its operation.
+
+ClickHouse: StorageReplicatedMergeTree.cpp, `executeLogEntry`.
+"""
+
+from __future__ import annotations
+
+from replica.errors import NotImplementedInModel
+from replica.log_entry import INSERT_TYPES, PART_PRODUCING_TYPES, EntryType
+from replica.operations.get_part import get_part
+from replica.part_name import PartName
+from replica.queue import QueuedEntry
+from replica.session import ServerSession
+from replica.table_state import TableState
+
+
+async def execute(state: TableState, session: ServerSession, queued: QueuedEntry) -> None:
+    """Carry the entry out; it leaves the queue then.
+
+    Raises the ClickHouseError, CoordinationError or OSError that the entry then shows as its last exception.
+    """
+    entry = queued.entry
+    if entry.type in PART_PRODUCING_TYPES and entry.new_part is not None:
+        if await _has_part_already(state, session, entry.new_part):
+            return
+    if entry.type in INSERT_TYPES:
+        await get_part(state, session, queued)
+        return
+    raise NotImplementedInModel(f"Log entry {queued.znode_name} is {EntryType(entry.type)}, which this model cannot execute")
+
+
+async def _has_part_already(state: TableState, session: ServerSession, name: PartName) -> bool:
+    """Whether this replica has, and has registered, the part or one that covers it.
+
+    This is how the inserting replica finishes its own entry, also while its insert has not ended yet.
+    """
+    part = state.store.pre_active(name) or state.store.active_containing(name)
+    return part is not None and await session.exists(state.znodes.part(str(part.name))) is not None

@@ -1,0 +1,84 @@
+"""GET_PART: download the part, or one that covers it, from another replica.
+
+ClickHouse: StorageReplicatedMergeTree.cpp, `executeFetch`, `fetchPart`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from coordinator.api import NoNode
+from replica.environment import PartRequest, shuffled
+from replica.errors import BadArguments, NoReplicaHasPart, PartIsTemporarilyLocked
+from replica.operations.commit_part import commit_part
+from replica.part_name import PartName
+from replica.queue import QueuedEntry
+from replica.session import ServerSession
+from replica.storage.part_files import verify_part
+from replica.table_state import TableState
+from replica.znodes import Host, ReplicaZnodes
+
+
+async def get_part(state: TableState, session: ServerSession, queued: QueuedEntry) -> None:
+    """Fetch what the entry wants.
+
+    Raises NoReplicaHasPart when no active replica has it, PartIsTemporarilyLocked when one of that name is still
+    on this disk (outdated, or of an insert that is not decided yet), and whatever the transfer or the commit raises.
+    """
+    wanted = queued.entry.new_part
+    assert wanted is not None
+    source = await _find_source(state, session, queued, wanted)
+    if source is None:
+        raise NoReplicaHasPart(
+            f"No active replica has part {wanted} or covering part (cannot execute {queued.znode_name}: "
+            f"{queued.entry.type} {wanted})"
+        )
+    replica, name = source
+    if state.store.get(name) is not None:
+        raise PartIsTemporarilyLocked(f"Part {name} is still on the disk, outdated or not decided yet: fetch it later")
+    await _fetch(state, session, replica, name)
+
+
+async def _find_source(
+    state: TableState, session: ServerSession, queued: QueuedEntry, wanted: PartName
+) -> tuple[ReplicaZnodes, PartName] | None:
+    """An active replica with the part, or the largest part there that covers it and that the queue allows."""
+    table = state.znodes.table
+    others = [name for name in await session.children(table.replicas) if name != state.znodes.name]
+    for name in shuffled(state.environment.chance, "fetch source", others):
+        replica = table.replica(name)
+        if await session.exists(replica.is_active) is None:
+            continue
+        found = await _largest_covering(session, replica, wanted)
+        if found is None:
+            continue
+        if found != wanted and state.queue.take_actual_part(queued, found) is not None:
+            return None
+        return replica, found
+    return None
+
+
+async def _largest_covering(session: ServerSession, replica: ReplicaZnodes, wanted: PartName) -> PartName | None:
+    try:
+        names = await session.children(replica.parts)
+    except NoNode:
+        return None
+    largest: PartName | None = None
+    for name in filter(None, map(PartName.try_parse, names)):
+        if name.contains(largest or wanted):
+            largest = name
+    return largest
+
+
+async def _fetch(state: TableState, session: ServerSession, replica: ReplicaZnodes, name: PartName) -> None:
+    environment = state.environment
+    value, _ = await session.get(replica.host)
+    try:
+        address = Host.parse(value.decode("utf-8", "replace")).interserver_address
+    except BadArguments as problem:
+        raise NoReplicaHasPart(f"Replica {replica.name} has part {name} but no address: {problem}") from problem
+    request = PartRequest(replica.root, str(name))
+    files = await environment.transfer.fetch(address, request, state.server.settings.replicated_fetches_timeout_seconds)
+    image = await environment.workers.run("verify fetched part", partial(verify_part, files, environment.codec))
+    temporary = await state.store.write_temporary("tmp-fetch", image)
+    await commit_part(state, session, temporary, name)

@@ -1,0 +1,60 @@
+"""The three pools of a server: fetches, merges and mutations, and everything else.
+
+A slow merge never delays a fetch, because they never share slots (StorageReplicatedMergeTree.cpp,
+`scheduleDataProcessingJob`; sizes in ServerSettings.cpp).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from replica.log_entry import EntryType
+from replica.settings import ServerSettings
+
+
+class Pool:
+    """So many slots; whoever waits for one is woken when one is freed."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.running = 0
+        self._wake_ups: list[asyncio.Event] = []
+
+    def try_start(self) -> bool:
+        """Take a slot if there is one."""
+        if self.running >= self.capacity:
+            return False
+        self.running += 1
+        return True
+
+    def finish(self) -> None:
+        """Give the slot back."""
+        self.running -= 1
+        for wake_up in self._wake_ups:
+            wake_up.set()
+
+    def wake_when_free(self, wake_up: asyncio.Event) -> None:
+        """Set the event at every freed slot from now on."""
+        if wake_up not in self._wake_ups:
+            self._wake_ups.append(wake_up)
+
+
+class Pools:
+    """The pools that all tables of a server share."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.fetches = Pool(settings.background_fetches_pool_size)
+        self.merges_mutations = Pool(settings.background_merges_mutations_pool_size)
+        self.common = Pool(settings.background_common_pool_size)
+
+    def of(self, entry_type: EntryType) -> Pool:
+        """The pool whose slots entries of this type take."""
+        if entry_type in (EntryType.GET_PART, EntryType.ATTACH_PART):
+            return self.fetches
+        if entry_type in (EntryType.MERGE_PARTS, EntryType.MUTATE_PART):
+            return self.merges_mutations
+        return self.common
+
+    def wake_when_free(self, wake_up: asyncio.Event) -> None:
+        for pool in (self.fetches, self.merges_mutations, self.common):
+            pool.wake_when_free(wake_up)

@@ -1,0 +1,211 @@
+"""One server: its session, its pools, its tables, and what clients and other replicas ask of it.
+
+Runs in either world; what it touches outside comes in as an `Environment`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from coordinator.api import CoordinationError
+from replica.catalog import Catalog
+from replica.commands import (
+    BlockOutcome,
+    Command,
+    CreateTable,
+    DescribeTable,
+    InsertOptions,
+    ListTables,
+)
+from replica.environment import Environment, PartFiles, PartRequest
+from replica.errors import (
+    BadArguments,
+    KeeperException,
+    NoSuchDataPart,
+    TableAlreadyExists,
+    UnknownDatabase,
+    UnknownTable,
+)
+from replica.insert.retries import KeeperRetries
+from replica.pools import Pools
+from replica.quoting import did_you_mean
+from replica.session import SessionKeeper
+from replica.settings import ServerSettings
+from replica.system_tables import SYSTEM_TABLES, system_table
+from replica.table import ReplicatedTable
+from replica.table_state import ServerShare
+from replica.znodes import Host
+
+DEFAULT_DATABASE = "default"
+_UUID_FILE = "uuid"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """What makes this server itself: the values of its macros, where it is reached, its settings."""
+
+    name: str
+    shard: str = "01"
+    tcp_port: int = 0
+    settings: ServerSettings = field(default_factory=ServerSettings)
+
+    @property
+    def macros(self) -> dict[str, str]:
+        return {"shard": self.shard, "replica": self.name}
+
+
+class Server:
+    """A server; `run` brings it up. What it is asked before `started` is set waits or is refused."""
+
+    def __init__(self, environment: Environment, config: ServerConfig) -> None:
+        self._environment = environment
+        self._config = config
+        self._catalog = Catalog(environment.disk)
+        self._tables: dict[tuple[str, str], ReplicatedTable] = {}
+        self._one_definition_at_a_time = asyncio.Lock()
+        self._share: ServerShare | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+        self._interserver_address = ""
+        self.started = asyncio.Event()
+
+    async def run(self) -> None:
+        """Load the tables, serve parts, keep a session; until cancelled."""
+        environment = self._environment
+        server_uuid = await self._server_uuid()
+        self._identifier = f"pid: {environment.chance.choose('pid', range(1, 1 << 22))}, random: {self._draw(64)}"
+        sessions = SessionKeeper(environment.coordinator, server_uuid)
+        self._share = ServerShare(environment, self._config.settings, sessions, Pools(self._config.settings), server_uuid)
+        self._interserver_address = await environment.transfer.serve(self)
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                self._tasks.create_task(sessions.run())
+                for definition in await self._catalog.load():
+                    self._start(ReplicatedTable(self._share, definition, self._config.macros))
+                self.started.set()
+        finally:
+            await environment.transfer.stop()
+
+    async def _server_uuid(self) -> str:
+        """Drawn at the first start, then kept on the disk."""
+        disk = self._environment.disk
+        if not await disk.exists(_UUID_FILE):
+            await disk.write(f"{_UUID_FILE}.tmp", self._new_uuid().encode())
+            await disk.fsync(f"{_UUID_FILE}.tmp")
+            await disk.rename(f"{_UUID_FILE}.tmp", _UUID_FILE)
+            await disk.fsync_folder("")
+        return (await disk.read(_UUID_FILE)).decode()
+
+    def _new_uuid(self) -> str:
+        return str(uuid.UUID(int=self._draw(128), version=4))
+
+    def _draw(self, bits: int) -> int:
+        value = 0
+        for _ in range(bits // 32):
+            value = value << 32 | self._environment.chance.choose("random bits", range(1 << 32))
+        return value
+
+    def _start(self, table: ReplicatedTable) -> None:
+        assert self._tasks is not None
+        definition = table.definition
+        self._tables[definition.database, definition.table] = table
+        address, _, port = self._interserver_address.rpartition(":")
+        host = Host(address, int(port), self._config.tcp_port, definition.database, definition.table)
+        self._tasks.create_task(table.run(host, self._identifier))
+
+    # --- commands --------------------------------------------------------------------------------------------
+
+    async def execute(self, command: Command) -> list[dict[str, Any]]:
+        """Carry out a command; the rows of its answer. Raises ClickHouseError."""
+        match command:
+            case CreateTable():
+                await self._create(command)
+                return []
+            case DescribeTable():
+                return self._describe(command)
+            case ListTables():
+                return self._list_tables()
+            case _:
+                raise BadArguments(f"This server does not know the command {command!r}")
+
+    async def _create(self, definition: CreateTable) -> None:
+        await self.started.wait()
+        assert self._share is not None
+        async with self._one_definition_at_a_time:
+            if definition.database != DEFAULT_DATABASE:
+                raise UnknownDatabase(f"Database {definition.database} does not exist: there is {DEFAULT_DATABASE}")
+            if (definition.database, definition.table) in self._tables:
+                if definition.if_not_exists:
+                    return
+                raise TableAlreadyExists(f"Table {definition.database}.{definition.table} already exists")
+            if not definition.table:
+                raise BadArguments("A table needs a name")
+            definition = replace(definition, if_not_exists=False, uuid=definition.uuid or self._new_uuid())
+            table = ReplicatedTable(self._share, definition, self._config.macros)
+            await self._register(table)
+            await self._catalog.add(definition)
+            self._start(table)
+
+    async def _register(self, table: ReplicatedTable) -> None:
+        retries = KeeperRetries(self._config.settings)
+        while True:
+            try:
+                await table.register()
+                return
+            except CoordinationError as problem:
+                if not await retries.wait():
+                    raise KeeperException(f"The table could not be registered: {problem}") from problem
+
+    def _describe(self, command: DescribeTable) -> list[dict[str, Any]]:
+        schema = self._table(command.database, command.table).state.structure.schema
+        return [
+            {
+                "name": column.name,
+                "type": column.type.text,
+                "default_type": "" if column.default is None else "DEFAULT",
+                "default_expression": column.default or "",
+            }
+            for column in schema.columns
+        ]
+
+    def _list_tables(self) -> list[dict[str, Any]]:
+        own = [
+            {"database": database, "name": name, "engine": "ReplicatedMergeTree"} for database, name in sorted(self._tables)
+        ]
+        system = [{"database": "system", "name": name, "engine": "System"} for name in sorted(SYSTEM_TABLES)]
+        return own + system
+
+    # --- rows ------------------------------------------------------------------------------------------------
+
+    async def insert(
+        self, database: str, table: str, options: InsertOptions, source_number: int, block: pa.Table
+    ) -> BlockOutcome:
+        """Insert one block, the `source_number`-th of its INSERT. Raises ClickHouseError before anything is written."""
+        return await self._table(database, table).insert(options, source_number, block)
+
+    async def scan(self, database: str, table: str, columns: list[str] | None = None) -> pa.Table:
+        """The rows of a table at this moment, or of a system table. Raises ClickHouseError."""
+        if database == "system":
+            rows = await system_table(table, [each.state for _, each in sorted(self._tables.items())])
+            return rows if columns is None else rows.select(columns)
+        return await self._table(database, table).scan(columns)
+
+    def _table(self, database: str, name: str) -> ReplicatedTable:
+        try:
+            return self._tables[database, name]
+        except KeyError:
+            known = [each for _, each in self._tables]
+            raise UnknownTable(f"Table {database}.{name} does not exist.{did_you_mean(name, known)}") from None
+
+    # --- other replicas --------------------------------------------------------------------------------------
+
+    async def send_part(self, request: PartRequest) -> PartFiles:
+        """A part for another replica. Raises NoSuchDataPart, BadDataPartName."""
+        for _, table in sorted(self._tables.items()):
+            if table.state.znodes.root == request.replica_path:
+                return await table.send_part(request.part_name)
+        raise NoSuchDataPart(f"No table of this server is {request.replica_path[:200]!r}")

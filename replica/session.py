@@ -1,0 +1,167 @@
+"""The session of a server, and the check that keeps a dead one's requests from being applied.
+
+A request of a dead session may reach the coordination service late. So each server owns one znode whose
+version every new session raises before it does anything else, and every multi that must not outlive its
+session carries a check of that version, as ClickHouse's session-checked multis do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Sequence
+
+from coordinator.api import (
+    ANY_VERSION,
+    Check,
+    CoordinationError,
+    Coordinator,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    Operation,
+    Result,
+    Session,
+    SessionLost,
+    Stat,
+    Watch,
+)
+
+SESSIONS_PATH = "/clickhouse/sessions/zookeeper"
+RECONNECT_SECONDS = 0.5
+
+log = logging.getLogger(__name__)
+
+
+class ServerSession:
+    """A live session of this server, with its check and a count of the round trips made.
+
+    Speaks the `Session` port; `multi_checked` is the addition.
+    """
+
+    def __init__(self, session: Session, guard_path: str, guard_version: int) -> None:
+        self._session = session
+        self._guard = Check(guard_path, guard_version)
+        self.round_trips: Counter[str] = Counter()
+
+    @property
+    def session_id(self) -> int:
+        return self._session.session_id
+
+    @property
+    def alive(self) -> bool:
+        return self._session.alive
+
+    async def wait_dead(self) -> None:
+        await self._session.wait_dead()
+
+    async def create(
+        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False
+    ) -> str:
+        self.round_trips["create"] += 1
+        return await self._session.create(path, data, ephemeral=ephemeral, sequential=sequential)
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        self.round_trips["delete"] += 1
+        await self._session.delete(path, version)
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        self.round_trips["set"] += 1
+        return await self._session.set(path, data, version)
+
+    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
+        self.round_trips["get"] += 1
+        return await self._session.get(path, watch)
+
+    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        self.round_trips["get_many"] += 1
+        return await self._session.get_many(paths)
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        self.round_trips["exists"] += 1
+        return await self._session.exists(path, watch)
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        self.round_trips["children"] += 1
+        return await self._session.children(path, watch)
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        self.round_trips["multi"] += 1
+        return await self._session.multi(operations)
+
+    async def multi_checked(self, operations: Sequence[Operation]) -> list[Result]:
+        """A multi that is refused, with `SessionLost`, once a later session of this server exists."""
+        try:
+            results = await self.multi([*operations, self._guard])
+        except MultiFailed as failure:
+            if failure.index == len(operations):
+                raise SessionLost("this server has a later session") from failure
+            raise
+        return results[:-1]
+
+    async def close(self) -> None:
+        await self._session.close()
+
+
+async def ensure_path(session: Session, path: str) -> None:
+    """Create the persistent znode and its missing ancestors; those that exist are fine."""
+    steps = path.strip("/").split("/")
+    for depth in range(1, len(steps) + 1):
+        try:
+            await session.create("/" + "/".join(steps[:depth]))
+        except NodeExists:
+            pass
+
+
+async def open_server_session(coordinator: Coordinator, server_uuid: str) -> ServerSession:
+    """A new session whose check outdates those of all earlier sessions of this server."""
+    session = await coordinator.connect()
+    guard = f"{SESSIONS_PATH}/{server_uuid}"
+    try:
+        stat = await session.set(guard, b"")
+    except NoNode:
+        await ensure_path(session, guard)
+        stat = await session.set(guard, b"")
+    return ServerSession(session, guard, stat.version)
+
+
+class SessionKeeper:
+    """Keeps the one live session that all tables of a server share."""
+
+    def __init__(self, coordinator: Coordinator, server_uuid: str) -> None:
+        self._coordinator = coordinator
+        self._server_uuid = server_uuid
+        self._session: ServerSession | None = None
+        self._arrived = asyncio.Event()
+        self.last_error = ""
+
+    @property
+    def current(self) -> ServerSession | None:
+        """The session, if one is alive at this moment."""
+        return self._session if self._session is not None and self._session.alive else None
+
+    async def live(self) -> ServerSession:
+        """Wait for a live session."""
+        while (session := self.current) is None:
+            self._arrived.clear()
+            await self._arrived.wait()
+        return session
+
+    async def run(self) -> None:
+        """Make a session, and a new one whenever it dies; close it when cancelled."""
+        try:
+            while True:
+                try:
+                    self._session = await open_server_session(self._coordinator, self._server_uuid)
+                except CoordinationError as problem:
+                    self.last_error = str(problem)
+                    await asyncio.sleep(RECONNECT_SECONDS)
+                    continue
+                self.last_error = ""
+                self._arrived.set()
+                await self._session.wait_dead()
+                log.warning("session %#x is lost", self._session.session_id)
+        finally:
+            if self._session is not None:
+                await self._session.close()

@@ -1,0 +1,53 @@
+"""Settings under ClickHouse's names and, unless `docs/differences.md` says otherwise, with its defaults.
+
+Only settings that change what this model does are known; any other name is refused with the nearest one.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from replica.errors import BadArguments, UnknownSetting
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTreeSettings:
+    """Settings of one table (`SETTINGS` of CREATE TABLE; ClickHouse: MergeTreeSettings.cpp). Whole numbers."""
+
+    index_granularity: int = 8192
+    fsync_after_insert: int = 1
+    replicated_deduplication_window: int = 10000
+    max_postpone_time_for_failed_replicated_fetches_ms: int = 60_000
+    max_postpone_time_for_failed_replicated_merges_ms: int = 60_000
+    max_postpone_time_for_failed_replicated_tasks_ms: int = 300_000
+
+    @staticmethod
+    def from_text(texts: Mapping[str, str]) -> MergeTreeSettings:
+        """Raises UnknownSetting for a name, BadArguments for a value that is no whole number."""
+        known = [field.name for field in fields(MergeTreeSettings)]
+        values: dict[str, int] = {}
+        for name, text in texts.items():
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+                raise UnknownSetting(f"Unknown table setting {name}: the nearest that this model knows is {near[0]}")
+            if not (text.isascii() and text.isdigit()):
+                raise BadArguments(f"Setting {name} takes a whole number, not {text!r}")
+            values[name] = int(text)
+        if values.get("index_granularity") == 0:
+            raise BadArguments("Setting index_granularity must be at least 1")
+        return MergeTreeSettings(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """Settings of one server (ClickHouse: ServerSettings.cpp and the insert settings of Settings.cpp)."""
+
+    background_fetches_pool_size: int = 16
+    background_merges_mutations_pool_size: int = 32  # background_pool_size 16 × its concurrency ratio 2
+    background_common_pool_size: int = 8
+    insert_keeper_max_retries: int = 20
+    insert_keeper_retry_initial_backoff_ms: int = 100
+    insert_keeper_retry_max_backoff_ms: int = 10_000
+    replicated_fetches_timeout_seconds: float = 60.0

@@ -1,0 +1,207 @@
+"""The parts that one table has on this server: their folders, and which of them count.
+
+Part states are ClickHouse's (MergeTreeDataPartState.h). A *pre-active* part has its final name and is served to
+fetches, but no SELECT sees it until its commit is known; an *active* part counts; an *outdated* one is covered by
+an active part and waits to be deleted. Which parts exist is on the disk; the states are derived and in memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import pyarrow as pa
+
+from replica.environment import Disk, PartCodec, PartFiles
+from replica.errors import ClickHouseError, DuplicateDataPart, NoSuchDataPart
+from replica.part_name import PartName
+from replica.part_set import PartSet
+from replica.storage.checksums import PartHeader
+from replica.storage.part_files import PartImage, load_part, read_part, verify_part, write_part
+
+log = logging.getLogger(__name__)
+
+DETACHED = "detached"
+_TEMPORARY = ("tmp_", "tmp-")
+
+
+class PartState(StrEnum):
+    PRE_ACTIVE = "PreActive"
+    ACTIVE = "Active"
+    OUTDATED = "Outdated"
+
+
+@dataclass(slots=True)
+class StoredPart:
+    """A part under its final name on the disk."""
+
+    name: PartName
+    header: PartHeader
+    rows: int
+    bytes_on_disk: int
+    modification_time: float
+    state: PartState = PartState.PRE_ACTIVE
+
+
+@dataclass(frozen=True, slots=True)
+class TemporaryPart:
+    """A part that is written, and durable if asked, but has no name yet."""
+
+    folder: str
+    image: PartImage
+
+
+class PartStore:
+    """The parts below one folder of the disk."""
+
+    def __init__(self, disk: Disk, codec: PartCodec, folder: str, *, fsync: bool) -> None:
+        self._disk = disk
+        self._codec = codec
+        self._folder = folder
+        self._fsync = fsync
+        self._parts: dict[PartName, StoredPart] = {}
+        self._active = PartSet()
+        self._temporary_numbers = itertools.count()
+
+    # --- what is there ---------------------------------------------------------------------------------------
+
+    def get(self, name: PartName) -> StoredPart | None:
+        return self._parts.get(name)
+
+    def parts(self) -> list[StoredPart]:
+        """All parts in every state, in order of name."""
+        return [self._parts[name] for name in sorted(self._parts)]
+
+    def active_parts(self) -> list[StoredPart]:
+        return [self._parts[name] for name in self._active]
+
+    def active_containing(self, name: PartName) -> StoredPart | None:
+        """The active part that is, or covers, the named one."""
+        containing = self._active.containing(name)
+        return None if containing is None else self._parts[containing]
+
+    def pre_active(self, name: PartName) -> StoredPart | None:
+        """The part of that very name, if its commit is not decided yet."""
+        part = self._parts.get(name)
+        return part if part is not None and part.state is PartState.PRE_ACTIVE else None
+
+    async def files(self, name: PartName) -> PartFiles:
+        """The files of a part in any state. Raises NoSuchDataPart."""
+        try:
+            if name in self._parts:
+                return await load_part(self._disk, self._path(name))
+        except FileNotFoundError:
+            pass  # it is on its way to or from its final name
+        raise NoSuchDataPart(f"No part {name} in {self._folder}")
+
+    async def rows(self, name: PartName) -> pa.Table:
+        """The rows of a part, verified. Raises NoSuchDataPart, and CorruptedData when the disk has rotted."""
+        return read_part(await self.files(name), self._codec)
+
+    # --- how a part comes ------------------------------------------------------------------------------------
+
+    async def write_temporary(self, purpose: str, image: PartImage) -> TemporaryPart:
+        """Write a part under a temporary name: `purpose` is `tmp_insert`, `tmp-fetch` or the like."""
+        folder = f"{self._folder}/{purpose}_{next(self._temporary_numbers)}"
+        await write_part(self._disk, folder, image.files, fsync=self._fsync)
+        return TemporaryPart(folder, image)
+
+    async def publish(self, temporary: TemporaryPart, name: PartName, now: float) -> StoredPart:
+        """Give it its final name, pre-active. Raises DuplicateDataPart if a part of that name is there."""
+        if name in self._parts:
+            raise DuplicateDataPart(f"Part {name} exists already in {self._folder}")
+        part = _stored(name, temporary.image, now)
+        self._parts[name] = part
+        try:
+            await self._disk.rename(temporary.folder, self._path(name))
+            if self._fsync:
+                await self._disk.fsync_folder(self._folder)
+        except OSError:
+            del self._parts[name]
+            raise
+        return part
+
+    def activate(self, part: StoredPart) -> list[StoredPart]:
+        """Let a pre-active part count; the active parts that it covers become outdated and are answered."""
+        covered = [self._parts[name] for name in self._active.covered_by(part.name)]
+        for each in covered:
+            each.state = PartState.OUTDATED
+        part.state = PartState.ACTIVE if self._active.add(part.name) else PartState.OUTDATED
+        return covered
+
+    # --- how a part goes -------------------------------------------------------------------------------------
+
+    async def withdraw(self, part: StoredPart, image: PartImage) -> TemporaryPart:
+        """Take the final name of a pre-active part away again."""
+        folder = f"{self._folder}/tmp_withdrawn_{next(self._temporary_numbers)}"
+        await self._disk.rename(self._path(part.name), folder)
+        self._forget(part)
+        return TemporaryPart(folder, image)
+
+    async def discard(self, temporary: TemporaryPart) -> None:
+        """Remove a part that got no name."""
+        await self._disk.remove(temporary.folder)
+
+    async def detach(self, part: StoredPart, prefix: str) -> None:
+        """Move a part out of the table into `detached/<prefix>_<name>`, where an operator finds it."""
+        self._forget(part)
+        await self._move_to_detached(str(part.name), prefix)
+
+    def _forget(self, part: StoredPart) -> None:
+        self._parts.pop(part.name, None)
+        if part.name in self._active:
+            self._active.remove(part.name)
+
+    async def _move_to_detached(self, name: str, prefix: str) -> None:
+        detached = f"{self._folder}/{DETACHED}"
+        await self._disk.make_folder(detached)
+        taken = set(await self._disk.list(detached))
+        target = next(
+            candidate
+            for number in itertools.count()
+            if (candidate := f"{prefix}_{name}" + (f"_try{number}" if number else "")) not in taken
+        )
+        await self._disk.rename(f"{self._folder}/{name}", f"{detached}/{target}")
+
+    # --- start -----------------------------------------------------------------------------------------------
+
+    async def load(self, now: float) -> None:
+        """Find the parts on the disk after a start; what is broken goes to `detached/`, what is temporary goes.
+
+        Every sound part is active afterwards, or outdated when another covers it.
+        """
+        await self._disk.make_folder(self._folder)
+        loaded = []
+        for entry in await self._disk.list(self._folder):
+            if entry.startswith(_TEMPORARY):
+                await self._disk.remove(f"{self._folder}/{entry}")
+            elif (name := PartName.try_parse(entry)) is not None:
+                part = await self._load_part(name, now)
+                if part is not None:
+                    loaded.append(part)
+        for part in _coverers_first(loaded):
+            self._parts[part.name] = part
+            self.activate(part)
+
+    async def _load_part(self, name: PartName, now: float) -> StoredPart | None:
+        try:
+            image = verify_part(await load_part(self._disk, self._path(name)), self._codec)
+        except (ClickHouseError, FileNotFoundError) as problem:
+            log.warning("part %s is broken, moving it to detached/: %s", name, problem)
+            await self._move_to_detached(str(name), "broken-on-start")
+            return None
+        return _stored(name, image, now)
+
+    def _path(self, name: PartName) -> str:
+        return f"{self._folder}/{name}"
+
+
+def _stored(name: PartName, image: PartImage, now: float) -> StoredPart:
+    return StoredPart(name, image.header, image.rows, image.bytes, now)
+
+
+def _coverers_first(parts: Iterable[StoredPart]) -> list[StoredPart]:
+    return sorted(parts, key=lambda part: (-part.name.level, -part.name.mutation, part.name))

@@ -1,0 +1,120 @@
+"""One replicated table on this server: from its definition to a running replica.
+
+ClickHouse: StorageReplicatedMergeTree. The state that its parts share stands in `replica.table_state`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pyarrow as pa
+
+from coordinator.api import CoordinationError
+from replica.background.attach import check_up_parts
+from replica.background.restart import keep_active
+from replica.catalog import escape_for_file_name
+from replica.commands import BlockOutcome, CreateTable, InsertOptions
+from replica.environment import PartFiles
+from replica.errors import BadArguments, BadDataPartName, ClickHouseError
+from replica.insert.sink import insert_block
+from replica.part_name import PartName
+from replica.registration import add_later_znodes, create_or_join
+from replica.storage.part_store import PartStore
+from replica.table_state import ServerShare, TableState
+from replica.table_structure import TableStructure
+from replica.znodes import Host, ReplicaZnodes, TableZnodes, checked_replica_name, checked_table_path
+
+_MACRO = re.compile(r"\{(\w+)\}")
+_RETRY_SECONDS = 1.0
+
+
+class ReplicatedTable:
+    """A table; nothing happens before `register` or `run`."""
+
+    def __init__(self, server: ServerShare, definition: CreateTable, macros: dict[str, str]) -> None:
+        """Raises the ClickHouseError of whatever is wrong in the definition."""
+        self.definition = definition
+        structure = TableStructure.from_definition(definition)
+        folder = f"data/{escape_for_file_name(definition.database)}/{escape_for_file_name(definition.table)}"
+        store = PartStore(
+            server.environment.disk,
+            server.environment.codec,
+            folder,
+            fsync=bool(structure.settings.fsync_after_insert),
+        )
+        znodes = replica_znodes(definition, macros)
+        self.state = TableState(server, definition.database, definition.table, structure, znodes, store)
+
+    @property
+    def creator_info(self) -> str:
+        return f"{self.definition.uuid}|{self.state.server.server_uuid}"
+
+    async def register(self) -> None:
+        """Make or join the table in the coordination service. Raises as `create_or_join`; may be repeated."""
+        session = await self.state.server.sessions.live()
+        await create_or_join(session, self.state.znodes, self.state.structure, self.creator_info)
+
+    async def run(self, host: Host, identifier: str) -> None:
+        """Load the parts, then be a replica under every session, until cancelled."""
+        state = self.state
+        await state.store.load(state.now())
+        await self._attach()
+        await keep_active(state, host, identifier)
+
+    async def _attach(self) -> None:
+        state = self.state
+        while True:
+            session = await state.server.sessions.live()
+            try:
+                await add_later_znodes(session, state.znodes, self.definition.uuid)
+                await check_up_parts(state, session)
+                return
+            except (ClickHouseError, CoordinationError) as problem:
+                state.become_readonly(str(problem))
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    # --- what it is asked ------------------------------------------------------------------------------------
+
+    async def insert(self, options: InsertOptions, source_number: int, block: pa.Table) -> BlockOutcome:
+        return await insert_block(self.state, options, source_number, block)
+
+    async def scan(self, columns: list[str] | None) -> pa.Table:
+        """The rows of all parts that are active at this moment, in order of part name."""
+        state = self.state
+        schema = state.structure.schema
+        names = list(schema.names) if columns is None else [schema.column(name).name for name in columns]
+        files = [await state.store.files(part.name) for part in state.store.active_parts()]
+        empty = schema.arrow_schema.empty_table().select(names)
+        tables = await state.environment.workers.run(
+            "scan", lambda: [state.store.decode(each).select(names) for each in files]
+        )
+        return pa.concat_tables([empty, *tables])
+
+    async def send_part(self, part_name: str) -> PartFiles:
+        """A part in any state but temporary, for another replica. Raises NoSuchDataPart."""
+        name = PartName.try_parse(part_name)
+        if name is None:
+            raise BadDataPartName(f"Unexpected part name: {part_name[:100]!r}")
+        return await self.state.store.files(name)
+
+
+def replica_znodes(definition: CreateTable, macros: dict[str, str]) -> ReplicaZnodes:
+    """Path and replica name with this server's macros filled in. Raises BadArguments."""
+    values = {
+        **macros,
+        "database": definition.database,
+        "table": definition.table,
+        "uuid": definition.uuid,
+    }
+
+    def filled(text: str) -> str:
+        def value(match: re.Match[str]) -> str:
+            if match[1] not in values:
+                raise BadArguments(f"No macro {{{match[1]}}}: this server has {', '.join(sorted(values))}")
+            return values[match[1]]
+
+        return _MACRO.sub(value, text)
+
+    table = TableZnodes(checked_table_path(filled(definition.zookeeper_path)))
+    return table.replica(checked_replica_name(filled(definition.replica_name)))

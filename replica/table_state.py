@@ -1,0 +1,112 @@
+"""What the machinery of one replicated table shares: its values, its ports, and whether it may write now.
+
+`replica.table` owns one; the inserts, the puller, the executor and the background tasks work on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from replica.environment import Environment
+from replica.errors import TableIsReadOnly
+from replica.insert.block_number import BlockNumbers
+from replica.part_name import PartName
+from replica.pools import Pools
+from replica.queue import ReplicationQueue
+from replica.session import ServerSession, SessionKeeper
+from replica.settings import ServerSettings
+from replica.storage.part_store import PartStore
+from replica.table_structure import TableStructure
+from replica.znodes import ReplicaZnodes
+
+
+@dataclass(frozen=True, slots=True)
+class ServerShare:
+    """What all tables of a server share."""
+
+    environment: Environment
+    settings: ServerSettings
+    sessions: SessionKeeper
+    pools: Pools
+    server_uuid: str
+
+
+class TableState:
+    """The state of one table on one server."""
+
+    def __init__(
+        self, server: ServerShare, database: str, name: str, structure: TableStructure, znodes: ReplicaZnodes, store: PartStore
+    ) -> None:
+        self.server = server
+        self.environment = server.environment
+        self.database = database
+        self.name = name
+        self.structure = structure
+        self.znodes = znodes
+        self.store = store
+        self.queue = ReplicationQueue()
+        self.block_numbers = BlockNumbers(znodes)
+        self.queue_changed = asyncio.Event()
+        self.uncertain_parts = UncertainParts()
+        self.last_queue_update_exception = ""
+        self.last_queue_update = 0.0
+        self._session: ServerSession | None = None
+        self._readonly_reason = "it is starting"
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.database}.{self.name}"
+
+    def now(self) -> float:
+        """Wall-clock seconds since 1970."""
+        return self.environment.clock.now()
+
+    # --- read-only or not ------------------------------------------------------------------------------------
+
+    @property
+    def is_readonly(self) -> bool:
+        return self._session is None or not self._session.alive
+
+    @property
+    def readonly_reason(self) -> str:
+        return self._readonly_reason if self.is_readonly else ""
+
+    def become_active(self, session: ServerSession) -> None:
+        self._session = session
+
+    def become_readonly(self, reason: str) -> None:
+        self._session = None
+        self._readonly_reason = reason
+
+    def writable_session(self) -> ServerSession:
+        """The session under which this replica is active. Raises TableIsReadOnly."""
+        if self._session is None or not self._session.alive:
+            raise TableIsReadOnly(f"Table {self.full_name} is read-only on this replica: {self._readonly_reason}")
+        return self._session
+
+
+class UncertainParts:
+    """Names of pre-active parts whose insert ended without knowing whether its commit was applied."""
+
+    def __init__(self) -> None:
+        self._names: list[PartName] = []
+        self._arrived = asyncio.Event()
+
+    def __iter__(self) -> Iterator[PartName]:
+        return iter(list(self._names))
+
+    def add(self, name: PartName) -> None:
+        self._names.append(name)
+        self._arrived.set()
+
+    def settle(self, name: PartName) -> None:
+        """Its status is known now."""
+        self._names.remove(name)
+
+    async def wait(self) -> None:
+        """Wait until there is one."""
+        while not self._names:
+            self._arrived.clear()
+            await self._arrived.wait()

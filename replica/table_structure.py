@@ -1,0 +1,90 @@
+"""What a table is: its columns, keys and settings, and their text in the coordination service.
+
+All replicas must agree on it: a joining replica compares it with the `metadata` and `columns` znodes
+(ClickHouse: ReplicatedMergeTreeTableMetadata.cpp).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from replica.commands import CreateTable
+from replica.errors import BadArguments, IncompatibleColumns, MetadataMismatch
+from replica.expression import Key, compile_key
+from replica.partition import PartitionKey
+from replica.schema import TableSchema
+from replica.settings import MergeTreeSettings
+
+
+@dataclass(frozen=True, slots=True)
+class TableStructure:
+    """Columns, keys and settings, compiled."""
+
+    schema: TableSchema
+    sorting_key: Key
+    primary_key: Key
+    partition_key: PartitionKey
+    settings: MergeTreeSettings
+
+    @staticmethod
+    def from_definition(definition: CreateTable) -> TableStructure:
+        """Raises the ClickHouseError of whatever is wrong in the definition; does nothing else."""
+        schema = TableSchema.from_definitions(definition.columns)
+        check_defaults(schema)
+        sorting_key = compile_sorting_key(definition.order_by, schema)
+        primary_key = compile_sorting_key(definition.primary_key, schema) if definition.primary_key else sorting_key
+        _check_prefix(primary_key, sorting_key)
+        partition_key = PartitionKey(compile_partition_key(definition.partition_by, schema))
+        return TableStructure(
+            schema, sorting_key, primary_key, partition_key, MergeTreeSettings.from_text(definition.settings)
+        )
+
+    @property
+    def columns_text(self) -> str:
+        return self.schema.to_text()
+
+    @property
+    def metadata_text(self) -> str:
+        """Lines in ClickHouse's fixed order; a sorting key of its own comes only beside a different primary key."""
+        lines = [
+            "metadata format version: 1",
+            "date column: ",
+            "sampling expression: ",
+            f"index granularity: {self.settings.index_granularity}",
+            "mode: 0",
+            "sign column: ",
+            f"primary key: {self.primary_key.text}",
+            "data format version: 1",
+            f"partition key: {self.partition_key.text}",
+        ]
+        if self.sorting_key.text != self.primary_key.text:
+            lines.append(f"sorting key: {self.sorting_key.text}")
+        lines += ["granularity bytes: 10485760", "merge parameters format version: 2"]
+        return "".join(f"{line}\n" for line in lines)
+
+    def check_same(self, metadata_text: str, columns_text: str, where: str) -> None:
+        """Raises IncompatibleColumns or MetadataMismatch, with the first line that differs."""
+        if columns_text != self.columns_text:
+            raise IncompatibleColumns(
+                f"The table at {where} has other columns: {_first_difference(columns_text, self.columns_text)}"
+            )
+        if metadata_text != self.metadata_text:
+            raise MetadataMismatch(
+                f"The table at {where} is of another kind: {_first_difference(metadata_text, self.metadata_text)}"
+            )
+
+
+def _check_prefix(primary_key: Key, sorting_key: Key) -> None:
+    primary = [each.text for each in primary_key.expressions]
+    if primary != [each.text for each in sorting_key.expressions][: len(primary)]:
+        raise BadArguments(
+            f"PRIMARY KEY ({primary_key.text}) must be a prefix of ORDER BY ({sorting_key.text}), it is not"
+        )
+
+
+def _first_difference(theirs: str, ours: str) -> str:
+    their_lines, our_lines = theirs.splitlines(), ours.splitlines()
+    for their_line, our_line in zip(their_lines, our_lines, strict=False):
+        if their_line != our_line:
+            return f"it says {their_line!r}, the statement {our_line!r}"
+    return f"it has {len(their_lines)} lines, the statement makes {len(our_lines)}"
