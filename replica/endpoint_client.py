@@ -17,6 +17,8 @@ from replica.errors import ClickHouseError, LogicalError, NetworkError, TypeMism
 from replica.transfer.flight_client import connect
 from replica.transfer.flight_errors import received_as_clickhouse_errors
 
+_PATIENCE_AT_CLOSE_SECONDS = 5.0
+
 
 class EndpointClient:
     """Speaks with the server at `address` (`host:port`); for one thread at a time.
@@ -91,7 +93,8 @@ class Insert:
         self._over = False
         self._blocks: queue.SimpleQueue[pa.RecordBatch | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[BlockOutcome | ClickHouseError] = queue.SimpleQueue()
-        threading.Thread(target=self._carry, args=(client, descriptor), daemon=True, name="insert").start()
+        self._carrier = threading.Thread(target=self._carry, args=(client, descriptor), daemon=True, name="insert")
+        self._carrier.start()
 
     def send(self, block: pa.RecordBatch | pa.Table) -> BlockOutcome:
         """Insert the rows as one block, and wait for what became of them.
@@ -116,8 +119,10 @@ class Insert:
 
     def close(self) -> None:
         """End the statement. Blocks that were answered stay as they were answered."""
-        self._over = True
         self._blocks.put(None)
+        if not self._over:
+            self._over = True
+            self._carrier.join(_PATIENCE_AT_CLOSE_SECONDS)
 
     def _carry(self, client: flight.FlightClient, descriptor: flight.FlightDescriptor) -> None:
         try:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import socket
+import stat
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import CancelledError, Future, wait
@@ -21,7 +24,7 @@ from replica.errors import Aborted, BadArguments, ClickHouseError, TimeoutExceed
 T = TypeVar("T")
 
 _LARGEST_REQUEST = 1 << 20
-_PATIENCE_AT_STOP_SECONDS = 2.0
+_PATIENCE_AT_STOP_SECONDS = 1.0
 
 
 class HostedFlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
@@ -57,15 +60,12 @@ class HostedFlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyar
             raise ClickHouseError(f"{type(problem).__name__}: {problem}") from problem
 
     async def stop(self) -> None:
-        """Refuse new calls and abort the work under way.
-
-        A client that has opened a call and sends nothing would hold up Flight's own shutdown for ever: it is given
-        a moment, and then left to a thread that dies with the process.
-        """
+        """Refuse new calls, abort the work under way, and hang up on clients that still hold a call open."""
         with self._handing_over:
             self._stopping = True
             for future in list(self._under_way):
                 future.cancel()
+        port = self.port
         finished = asyncio.Event()
 
         def shut_down() -> None:
@@ -74,8 +74,9 @@ class HostedFlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyar
                 self._loop.call_soon_threadsafe(finished.set)
 
         threading.Thread(target=shut_down, daemon=True, name="flight shutdown").start()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(finished.wait(), _PATIENCE_AT_STOP_SECONDS)
+        if not await _happens(finished, _PATIENCE_AT_STOP_SECONDS):
+            _hang_up(port)
+            await _happens(finished, _PATIENCE_AT_STOP_SECONDS)
 
     def _hand_over(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         with self._handing_over:
@@ -86,6 +87,26 @@ class HostedFlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyar
             self._under_way[future] = None
         future.add_done_callback(lambda done: self._under_way.pop(done, None))
         return future
+
+
+async def _happens(event: asyncio.Event, seconds: float) -> bool:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
+    return event.is_set()
+
+
+def _hang_up(port: int) -> None:
+    """Cut the connections that this process has accepted at a port.
+
+    Flight's shutdown, and with it the end of the process, waits for as long as any client keeps a call open, and
+    Flight has no way to end a call from the server's side while nothing is sent.
+    """
+    for number in map(int, os.listdir("/dev/fd")):
+        with suppress(OSError):  # one that was closed meanwhile
+            if stat.S_ISSOCK(os.fstat(number).st_mode):
+                with socket.socket(fileno=os.dup(number)) as end:
+                    if end.family in (socket.AF_INET, socket.AF_INET6) and end.getsockname()[1] == port:
+                        end.shutdown(socket.SHUT_RDWR)
 
 
 def request_record(data: bytes) -> dict[str, Any]:

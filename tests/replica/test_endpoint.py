@@ -30,7 +30,7 @@ from replica.commands import (
     to_json,
 )
 from replica.endpoint import Endpoint
-from replica.endpoint_client import EndpointClient, Insert
+from replica.endpoint_client import EndpointClient
 from replica.errors import (
     BadArguments,
     ClickHouseError,
@@ -267,18 +267,15 @@ async def test_a_server_that_stops_aborts_the_insert(endpoint: Endpoint, server:
 async def test_an_idle_insert_does_not_keep_a_server_from_stopping(server: FakeServer) -> None:
     endpoint = Endpoint(server)
 
-    def open_insert(client: EndpointClient) -> Insert:
-        statement = client.insert("db", "t", SCHEMA).__enter__()
-        statement.send(block_of(1))
-        return statement
-
-    client = EndpointClient(f"127.0.0.1:{endpoint.port}")
-    statement = await asyncio.to_thread(open_insert, client)
-    await endpoint.stop()
-    with pytest.raises(ClickHouseError, match=r"stopping|127\.0\.0\.1"):
-        await asyncio.to_thread(statement.send, block_of(2))
+    with (
+        EndpointClient(f"127.0.0.1:{endpoint.port}") as client,
+        client.insert("db", "t", SCHEMA) as statement,
+    ):
+        await asyncio.to_thread(statement.send, block_of(1))
+        await endpoint.stop()
+        with pytest.raises(ClickHouseError, match=r"stopping|127\.0\.0\.1"):
+            await asyncio.to_thread(statement.send, block_of(2))
     assert len(server.inserts) == 1
-    client.close()
 
 
 def refused(call: Callable[[], Any]) -> str:
