@@ -65,7 +65,7 @@ def _create(statement: CreateTable, cluster: Cluster, replica: str | None, rende
     )
     if failed:
         raise ClusterError(
-            f"{statement.table} was not created on {', '.join(each.replica for each in failed)}; on the others it was:"
+            f"{statement.table} was not created on {', '.join(each.replica for each in failed)}, but it was on the others:"
             " run the statement again with --replica for these"
         )
     absent = [] if replica else [name for name in cluster.folder.settings().replica_names if name not in addresses]

@@ -11,7 +11,7 @@ _data_folder = click.option(
 )
 
 
-class _Address(click.ParamType):
+class _Address(click.ParamType[tuple[str, int]]):
     name = "host:port"
 
     def convert(

@@ -124,21 +124,24 @@ class ClusterFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder for a change; ClusterError when another command is changing it."""
-        try:
-            for part in ("logs", "pids"):
-                (self.root / part).mkdir(parents=True, exist_ok=True)
-            lock = (self.root / "lock").open("w")
-        except OSError as problem:
-            raise ClusterError(f"the cluster folder {self.root} cannot be used: {problem.strerror}") from None
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ClusterError(f"another chsim is changing the cluster in {self.root}: try again") from None
+        for part in ("logs", "pids"):
+            (self.root / part).mkdir(parents=True, exist_ok=True)
+        with hold(self.root / "lock", f"another chsim is changing the cluster in {self.root}: try again"):
             yield
 
     def _pid_file(self, member: str) -> Path:
         return self.root / "pids" / f"{member}.json"
+
+
+@contextmanager
+def hold(path: Path, refusal: str) -> Iterator[None]:
+    """Hold a lock file for as long as the block lasts; ClusterError with that message when another process does."""
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ClusterError(refusal) from None
+        yield
 
 
 def write_ready(folder: Path, **addresses: str) -> None:

@@ -75,8 +75,5 @@ def show_tables(database: str, client: EndpointClient) -> Answer:
 
 def describe(statement: DescribeTable, client: EndpointClient) -> Answer:
     """The columns of a table, one a row."""
-    columns = ("name", "type", "default_type", "default_expression")
     rows = client.execute(statement)
-    return Answer(
-        columns, tuple((row["name"], row["type"], row["default_kind"], row["default_expression"]) for row in rows)
-    )
+    return Answer(tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
