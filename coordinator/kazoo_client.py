@@ -1,0 +1,431 @@
+"""The port over TCP, to our own server, ZooKeeper or Keeper: one `KazooClient` per session.
+
+Each client knows a single address and may not retry, so kazoo never carries a session, or anything queued on it,
+over to another connection. The first sign of trouble (SUSPENDED, LOST, or the end of one of kazoo's threads) ends
+the session for ever. kazoo calls back on its own threads; every callback only hands over to the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, ZookeeperError
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.hosts import collect_hosts
+from kazoo.protocol.states import EventType, KazooState, WatchedEvent
+from kazoo.retry import KazooRetry
+
+from coordinator import api
+from coordinator.access import OPEN_TO_ALL
+from coordinator.api import ANY_VERSION, Operation, Result, SessionLost, Stat, Watch, WatchOutcome
+from coordinator.features import CHECK_NOT_EXISTS, FEATURE_FLAGS_PATH, announces
+from coordinator.jute import Reader, Writer
+from coordinator.paths import is_valid_new_path, is_valid_path
+from coordinator.requests import CreateFlag, ErrorCode, client_error
+
+T = TypeVar("T")
+
+_SILENT = logging.Logger("coordinator.kazoo", logging.CRITICAL + 1)
+_LOST_CODES = (-4, -112, -116, -118)  # connection loss, session expired, closing, session moved
+
+
+class KazooCoordinator:
+    """`coordinator.api.Coordinator` for a service at `host:port[,host:port...][/chroot]`.
+
+    Paths of its sessions are below the chroot, which must exist.
+    """
+
+    def __init__(
+        self, hosts: str, *, session_timeout_seconds: float = 30.0, connect_timeout_seconds: float = 10.0
+    ) -> None:
+        """`connect_timeout_seconds` bounds the try of one address."""
+        self._hosts, chroot = collect_hosts(hosts)
+        self._chroot = (chroot or "").rstrip("/")
+        self._session_timeout = session_timeout_seconds
+        self._connect_timeout = connect_timeout_seconds
+
+    async def connect(self) -> KazooSession:
+        """A session with the first address that gives one. Raises CoordinatorUnreachable naming all of them."""
+        refusals: list[str] = []
+        for host, port in self._hosts:
+            for address in await _resolved(host, port):
+                session = KazooSession(address, self._chroot, self._session_timeout)
+                try:
+                    await session.open(self._connect_timeout)
+                except api.CoordinatorUnreachable as error:
+                    refusals.append(str(error))
+                else:
+                    return session
+            if not refusals:
+                refusals.append(f"{host}:{port}: the name does not resolve")
+        raise api.CoordinatorUnreachable("no coordination service to be had; " + "; ".join(refusals))
+
+
+class KazooSession:
+    """`coordinator.api.Session` over one KazooClient."""
+
+    def __init__(self, address: str, chroot: str, session_timeout_seconds: float) -> None:
+        self._address = address
+        self._chroot = chroot
+        self._loop = asyncio.get_running_loop()
+        self._session_id = 0
+        self._connected: asyncio.Future[None] = self._loop.create_future()
+        self._dead: asyncio.Future[None] = self._loop.create_future()
+        self._retired: asyncio.Future[None] | None = None
+        self._knows_check_not_exists = False
+        self._pending: dict[int, asyncio.Future[Any]] = {}
+        self._watches: dict[int, Watch] = {}
+        self._last_number = 0
+        self._client = KazooClient(
+            address,
+            timeout=session_timeout_seconds,
+            handler=_Handler(self._from_thread(self._die)),
+            connection_retry=KazooRetry(max_tries=0),
+            command_retry=KazooRetry(max_tries=0),
+            randomize_hosts=False,
+            logger=_SILENT,
+        )
+        self._client.add_listener(self._listen)
+
+    async def open(self, timeout_seconds: float) -> None:
+        """Connect and learn what the service offers. Raises CoordinatorUnreachable."""
+        self._client.start_async()
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await asyncio.wait([self._connected, self._dead], return_when=asyncio.FIRST_COMPLETED)
+                identity = self._client.client_id
+                if self._dead.done() or identity is None:
+                    raise api.CoordinatorUnreachable(f"{self._address}: nobody answers, or the handshake was refused")
+                self._session_id = identity[0]
+                self._knows_check_not_exists = await self._ask_for_check_not_exists()
+        except TimeoutError:
+            self._die()
+            raise api.CoordinatorUnreachable(f"{self._address}: no answer in {timeout_seconds} s") from None
+        except SessionLost as error:
+            self._die()
+            raise api.CoordinatorUnreachable(f"{self._address}: the connection broke in the handshake") from error
+        except BaseException:
+            self._die()
+            raise
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    @property
+    def alive(self) -> bool:
+        return not self._dead.done()
+
+    async def wait_dead(self) -> None:
+        await asyncio.shield(self._dead)
+
+    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
+        if not is_valid_new_path(path, sequential):
+            raise api.BadArguments(path)
+        created = await self._send(
+            path, self._client.create_async, self._full(path), data, ephemeral=ephemeral, sequence=sequential
+        )
+        return self._own(created)
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self._send(path, self._client.delete_async, self._checked(path), version)
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        return Stat(*await self._send(path, self._client.set_async, self._checked(path), data, version))
+
+    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
+        with self._watching(watch) as watcher:
+            data, stat = await self._send(path, self._client.get_async, self._checked(path), watcher)
+        return data or b"", Stat(*stat)
+
+    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        full_paths = [self._checked(path) for path in paths]
+        requests = [
+            self._send(path, self._client.get_async, full) for path, full in zip(paths, full_paths, strict=True)
+        ]
+        answers = await asyncio.gather(*requests, return_exceptions=True)
+        found: list[tuple[bytes, Stat] | None] = []
+        for answer in answers:
+            if isinstance(answer, api.NoNode):
+                found.append(None)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                found.append((answer[0] or b"", Stat(*answer[1])))
+        return found
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        with self._watching(watch) as watcher:
+            stat = await self._send(path, self._client.exists_async, self._checked(path), watcher)
+        return None if stat is None else Stat(*stat)
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        with self._watching(watch) as watcher:
+            names = await self._send(path, self._client.get_children_async, self._checked(path), watcher)
+        return sorted(names)
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        for index, operation in enumerate(operations):
+            sequential = isinstance(operation, api.Create) and operation.sequential
+            if not is_valid_new_path(operation.path, sequential):
+                raise api.MultiFailed(index, api.BadArguments(operation.path))
+        sent, origins = _as_sent(operations, self._knows_check_not_exists)
+        (outcome,) = await self._send("", self._send_multi, _MultiRecord(sent, self._full))
+        if isinstance(outcome, _MultiFailure):
+            index = origins[outcome.position]
+            raise api.MultiFailed(index, client_error(outcome.code, operations[index].path))
+        results: list[Result] = [None] * len(operations)
+        for origin, result in zip(origins, outcome, strict=True):
+            if not isinstance(operations[origin], api.CheckNotExists):
+                results[origin] = self._own(result) if isinstance(result, str) else result
+        return results
+
+    async def close(self) -> None:
+        self._die()
+        assert self._retired is not None, "the dead are retired"
+        await asyncio.shield(self._retired)
+
+    # --- requests -----------------------------------------------------------------------------------------------
+
+    def _send(self, path: str, method: Callable[..., Any], *arguments: Any, **options: Any) -> asyncio.Future[Any]:
+        """Call one of kazoo's asynchronous methods; the future gets its result as the port defines it."""
+        if self._dead.done():
+            raise SessionLost(f"session {self._session_id:#x} is over")
+        self._last_number += 1
+        number = self._last_number
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        self._pending[number] = answer
+        arrived = self._from_thread(lambda result: self._answered(number, path, result))
+        method(*arguments, **options).rawlink(arrived)
+        return answer
+
+    def _answered(self, number: int, path: str, result: Any) -> None:
+        answer = self._pending.pop(number, None)
+        if answer is None or answer.done():
+            return
+        if result.successful():
+            answer.set_result(result.value)
+        elif isinstance(result.exception, ZookeeperError) and result.exception.code not in _LOST_CODES:
+            answer.set_exception(client_error(result.exception.code, path))
+        else:
+            answer.set_exception(SessionLost(f"session {self._session_id:#x}: {result.exception!r}"))
+            self._die()
+
+    def _send_multi(self, multi: _MultiRecord) -> Any:
+        # kazoo's own transaction misreads results that it has no record for, hence this door into its queue.
+        result = self._client.handler.async_result()
+        self._client._call(multi, result)
+        return result
+
+    async def _ask_for_check_not_exists(self) -> bool:
+        try:
+            flags, _ = await self._send(FEATURE_FLAGS_PATH, self._client.get_async, FEATURE_FLAGS_PATH)
+        except api.RequestRefused:
+            return False
+        return announces(flags or b"", CHECK_NOT_EXISTS)
+
+    # --- paths --------------------------------------------------------------------------------------------------
+
+    def _checked(self, path: str) -> str:
+        if not is_valid_path(path):
+            raise api.BadArguments(path)
+        return self._full(path)
+
+    def _full(self, path: str) -> str:
+        return self._chroot + path if path != "/" else self._chroot or "/"
+
+    def _own(self, path: str) -> str:
+        return path[len(self._chroot) :] or "/"
+
+    # --- watches ------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _watching(self, watch: Watch | None) -> Iterator[Callable[[Any], None] | None]:
+        """kazoo's callback for the watch; a read that is refused leaves no watch behind."""
+        if watch is None:
+            yield None
+            return
+        self._last_number += 1
+        number = self._last_number
+        self._watches[number] = watch
+        try:
+            yield self._from_thread(lambda event: self._fired(number, event))
+        except api.CoordinationError:
+            self._watches.pop(number, None)
+            raise
+
+    def _fired(self, number: int, event: WatchedEvent) -> None:
+        watch = self._watches.pop(number, None) if event.type != EventType.NONE else None
+        if watch is not None:
+            watch.resolve(WatchOutcome.CHANGED)
+
+    # --- life and death -----------------------------------------------------------------------------------------
+
+    def _from_thread(self, callback: Callable[..., None]) -> Callable[..., None]:
+        """The callback, to be called on any thread, to run on the loop."""
+
+        def hand_over(*arguments: Any) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is interested any more
+                self._loop.call_soon_threadsafe(callback, *arguments)
+
+        return hand_over
+
+    def _listen(self, state: str) -> None:
+        """On kazoo's connection thread."""
+        self._from_thread(self._welcomed if state == KazooState.CONNECTED else self._die)()
+
+    def _welcomed(self) -> None:
+        if not self._connected.done():
+            self._connected.set_result(None)
+
+    def _die(self) -> None:
+        """Everything that waits for the session is lost; kazoo's threads are sent home."""
+        if self._dead.done():
+            return
+        self._dead.set_result(None)
+        for answer in self._pending.values():
+            if not answer.done():
+                answer.set_exception(SessionLost(f"session {self._session_id:#x} died before the answer"))
+                answer.exception()  # marks it as seen: its caller may be gone
+        self._pending.clear()
+        for watch in self._watches.values():
+            watch.resolve(WatchOutcome.LOST)
+        self._watches.clear()
+        self._retired = self._loop.create_future()
+        threading.Thread(target=self._retire, name="coordinator kazoo retirement", daemon=True).start()
+
+    def _retire(self) -> None:
+        """On a thread of its own, as kazoo waits: end the session if it still can be, and the threads."""
+        with contextlib.suppress(Exception):
+            self._client.stop()
+        with contextlib.suppress(Exception):
+            self._client.close()
+        self._from_thread(self._gone)()
+
+    def _gone(self) -> None:
+        if self._retired is not None and not self._retired.done():
+            self._retired.set_result(None)
+
+
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's threads, with a word when one of them ends: kazoo itself tells nobody of a failed connect."""
+
+    def __init__(self, on_end: Callable[[], None]) -> None:
+        super().__init__()
+        self._on_end = on_end
+
+    def spawn(self, func: Callable[..., None], *args: Any, **kwargs: Any) -> threading.Thread:
+        def run() -> None:
+            try:
+                with contextlib.suppress(Exception):
+                    func(*args, **kwargs)
+            finally:
+                self._on_end()
+
+        return cast(threading.Thread, super().spawn(run))
+
+
+# --- multis ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _MultiFailure:
+    """A refused multi: which operation was at fault, as counted on the wire, and with which error number."""
+
+    position: int
+    code: int
+
+
+class _MultiRecord:
+    """A multi in the form in which kazoo sends requests and reads answers."""
+
+    type = 14
+
+    def __init__(self, operations: Sequence[Operation], full_path: Callable[[str], str]) -> None:
+        self._operations = operations
+        self._full_path = full_path
+
+    def serialize(self) -> bytes:
+        writer = Writer()
+        for operation in self._operations:
+            _write_operation(writer, operation, self._full_path(operation.path))
+        return writer.int32(-1).boolean(True).int32(-1).finish()
+
+    def deserialize(self, data: bytes, offset: int) -> list[list[Result] | _MultiFailure]:
+        """The outcome, in a list: kazoo goes through whatever a multi's answer is read as."""
+        reader = Reader(data, offset)
+        results: list[Result] = []
+        failure: _MultiFailure | None = None
+        while True:
+            kind, done, _ = reader.int32(), reader.boolean(), reader.int32()
+            if done:
+                return [results if failure is None else failure]
+            if kind != -1:
+                results.append(_read_result(kind, reader))
+                continue
+            code = reader.int32()
+            if failure is None and code not in (ErrorCode.OK, ErrorCode.RUNTIME_INCONSISTENCY):
+                failure = _MultiFailure(len(results), code)
+            results.append(None)
+
+
+def _as_sent(operations: Sequence[Operation], knows_check_not_exists: bool) -> tuple[list[Operation], list[int]]:
+    """The operations that a service without CheckNotExists understands, each with the index it came from."""
+    sent: list[Operation] = []
+    origins: list[int] = []
+    for index, operation in enumerate(operations):
+        if isinstance(operation, api.CheckNotExists) and not knows_check_not_exists:
+            sent += [api.Create(operation.path), api.Delete(operation.path)]
+            origins += [index, index]
+        else:
+            sent.append(operation)
+            origins.append(index)
+    return sent, origins
+
+
+def _write_operation(writer: Writer, operation: Operation, path: str) -> None:
+    match operation:
+        case api.Create(_, data, ephemeral, sequential):
+            flags = CreateFlag.EPHEMERAL * ephemeral | CreateFlag.SEQUENTIAL * sequential
+            _write_header(writer, 1).string(path).buffer(data).acl(OPEN_TO_ALL).int32(flags)
+        case api.Delete(_, version):
+            _write_header(writer, 2).string(path).int32(version)
+        case api.Set(_, data, version):
+            _write_header(writer, 5).string(path).buffer(data).int32(version)
+        case api.Check(_, version):
+            _write_header(writer, 13).string(path).int32(version)
+        case api.CheckNotExists():
+            _write_header(writer, 501).string(path).int32(ANY_VERSION)
+
+
+def _write_header(writer: Writer, kind: int) -> Writer:
+    return writer.int32(kind).boolean(False).int32(-1)
+
+
+def _read_result(kind: int, reader: Reader) -> Result:
+    match kind:
+        case 1:
+            return reader.string()
+        case 5:
+            return reader.stat()
+        case 2 | 13 | 501:
+            return None
+    raise KazooException(f"a multi's result of the unknown type {kind}")
+
+
+async def _resolved(host: str, port: int) -> list[str]:
+    """The numeric addresses of a host, in the resolver's order; none if it has no such name."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    addresses = [f"[{info[4][0]}]:{port}" if info[0] == socket.AF_INET6 else f"{info[4][0]}:{port}" for info in found]
+    return list(dict.fromkeys(addresses))
