@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -24,7 +25,7 @@ def sql(text: str | None, replica: str | None, folder: Path, output_format: str 
     from clickhouse_sim.cli.run_sql import run_sql
 
     if text is None:
-        stdin = click.get_text_stream("stdin")
+        stdin = sys.stdin
         if stdin.isatty():
             raise click.UsageError('Say what to run: chsim sql "SELECT 1"')
         text = stdin.read()

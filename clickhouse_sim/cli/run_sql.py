@@ -64,9 +64,9 @@ def _create(statement: CreateTable, cluster: Cluster, replica: str | None, rende
         [(each.replica, statement.database, statement.table, _message(each)) for each in creations],
     )
     if failed:
+        absent_from = ", ".join(each.replica for each in failed)
         raise ClusterError(
-            f"{statement.table} was not created on {', '.join(each.replica for each in failed)}, but it was on the others:"
-            " run the statement again with --replica for these"
+            f"{statement.table} could not be created on {absent_from}, on the others it was: run it again there"
         )
     absent = [] if replica else [name for name in cluster.folder.settings().replica_names if name not in addresses]
     if absent:

@@ -7,13 +7,12 @@ import logging
 import os
 import signal
 import socket
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from coordinator.kazoo_client import KazooCoordinator
-
 from clickhouse_sim.cluster.folder import hold, write_ready
+from clickhouse_sim.cluster.process_log import log_to_stderr
+from coordinator.kazoo_client import KazooCoordinator
 from replica.chance import SystemChance
 from replica.clock import WallClock
 from replica.endpoint import Endpoint
@@ -44,9 +43,7 @@ def serve(options: ReplicaOptions) -> None:
 
     Raises ClusterError when another process serves from the folder, OSError when the address is taken.
     """
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    log_to_stderr()
     options.folder.mkdir(parents=True, exist_ok=True)
     with hold(options.folder / "lock", f"another process serves from {options.folder}"):
         asyncio.run(_serve(options))
@@ -86,7 +83,7 @@ async def _serve(options: ReplicaOptions) -> None:
 def _environment(options: ReplicaOptions, workers: ThreadWorkers) -> Environment:
     host, port = options.zookeeper
     return Environment(
-        coordinator=KazooCoordinator(f"{host}:{port}", session_timeout=options.session_timeout),
+        coordinator=KazooCoordinator(f"{host}:{port}", session_timeout_seconds=options.session_timeout),
         disk=LocalDisk(options.folder / "data"),
         transfer=FlightTransfer(options.listen[0]),
         codec=ParquetCodec(),
