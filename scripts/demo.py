@@ -49,6 +49,9 @@ PARTITION BY toYYYYMM(time_hour) ORDER BY (carrier, time_hour)"""
 CONTENT = """SELECT count(), sum(flight), sum(distance), sum(dep_delay), sum(arr_delay), sum(air_time),
 uniqExact(tailnum), uniqExact(dest), sum(toUnixTimestamp(time_hour)) FROM flights"""
 
+PARTS = """SELECT name, rows, hash_of_uncompressed_files FROM system.parts
+WHERE active AND table = 'flights' ORDER BY name"""
+
 console = Console(highlight=False)
 
 
@@ -83,9 +86,13 @@ class Chsim:
         ) as process:
             assert process.stdout is not None
             assert process.stderr is not None
-            for line in process.stdout:
-                yield json.loads(line)
-            complaint = process.stderr.read().strip()
+            try:
+                for line in process.stdout:
+                    yield json.loads(line)
+                complaint = process.stderr.read().strip()
+            except BaseException:
+                process.terminate()
+                raise
         if process.returncode != 0:
             raise PromiseBroken(f"chsim {' '.join(arguments)[:60]}: {complaint}")
 
@@ -96,18 +103,18 @@ def main() -> int:
     chsim = Chsim(folder / "cluster")
     try:
         tour(chsim, folder)
+        ended = 0
     except PromiseBroken as broken:
         console.print(Panel(f"{broken}\nLogs: {chsim.folder}/logs", title="A promise did not hold", style="red"))
-        return 1
+        ended = 1
     except KeyboardInterrupt:
         console.print("\nInterrupted.")
-        shutil.rmtree(folder, ignore_errors=True)
-        return 130
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
-        return 0
+        ended = 130
     finally:
         stop(chsim)
+    if ended != 1:
+        shutil.rmtree(folder, ignore_errors=True)
+    return ended
 
 
 def tour(chsim: Chsim, folder: Path) -> None:
@@ -226,11 +233,7 @@ def compare(chsim: Chsim) -> None:
 
 def agreement(chsim: Chsim, replica: str) -> tuple[str, ...]:
     content = chsim.run("sql", CONTENT, "--replica", replica)[0]
-    parts = chsim.run(
-        "sql",
-        "SELECT name, rows, hash_of_uncompressed_files FROM system.parts WHERE active AND table = 'flights' ORDER BY name",
-        *("--replica", replica),
-    )
+    parts = chsim.run("sql", PARTS, "--replica", replica)
     return (replica, f"{content['count()']:,}", checksum(content), str(len(parts)), checksum(parts))
 
 

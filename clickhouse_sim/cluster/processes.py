@@ -27,7 +27,7 @@ class ProcessId:
 
     @property
     def is_alive(self) -> bool:
-        return _start_of(self.pid) == self.started
+        return start_of(self.pid) == self.started
 
     def send(self, number: signal.Signals) -> None:
         """Signal the process; one that is gone is left in peace."""
@@ -58,12 +58,12 @@ def spawn(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> 
             start_new_session=True,
             env={**os.environ, **environment},
         )
-    started = _start_of(process.pid) or "gone at once"
+    started = start_of(process.pid) or "gone at once"
     process.returncode = 0  # detached on purpose: this parent does not wait for it, and is not warned about it
     return ProcessId(process.pid, started)
 
 
-def _start_of(pid: int) -> str | None:
+def start_of(pid: int) -> str | None:
     """When the process with this pid started, or None when there is none (or only its zombie)."""
     _reap(pid)
     if not _BOOT_ID.exists():

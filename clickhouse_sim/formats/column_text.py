@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replica.errors import CannotParseText
 from replica.schema import Column, Kind, TableSchema, conform
 
 _UTC_TIME = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\dZ$"
@@ -29,7 +30,7 @@ def text_block(
     return conform(pa.table(texts), schema, first_row=first_row)
 
 
-def _prepared(values: pa.ChunkedArray, column: Column, null_texts: Sequence[str]) -> pa.ChunkedArray:
+def _prepared(values: pa.ChunkedArray, column: Column, null_texts: Sequence[str], first_row: int) -> pa.ChunkedArray:
     """The texts with NULLs in their places, and spelled so that `conform` reads them."""
     if column.type.nullable:
         nulls = [text.encode() for text in null_texts]
@@ -40,7 +41,19 @@ def _prepared(values: pa.ChunkedArray, column: Column, null_texts: Sequence[str]
             values = pc.if_else(is_null, pa.scalar(None, pa.large_binary()), values)
     if column.type.kind is Kind.DATETIME:
         return _in_zone(values, column.type.zone)
+    if column.type.is_integer:
+        _refuse_hexadecimal(values, column, first_row)
     return values
+
+
+def _refuse_hexadecimal(values: pa.ChunkedArray, column: Column, first_row: int) -> None:
+    """Arrow would read 0x10 as a number, and 0xFF as -1; ClickHouse reads no such text."""
+    found = pc.index(pc.fill_null(pc.match_substring_regex(values, _HEXADECIMAL), False), True).as_py()
+    if found >= 0:
+        raise CannotParseText(
+            f"Row {first_row + found}: {values[found].as_py().decode()!r} in column {column.name!r}"
+            f" does not spell a {column.type}."
+        )
 
 
 def _in_zone(values: pa.ChunkedArray, zone: str) -> pa.ChunkedArray:
