@@ -26,7 +26,7 @@ def text_block(
     `null_texts` mean NULL in Nullable columns. Raises NoSuchColumnInTable and, for a value that does not fit, the
     errors of `conform`: they name column and row, the block's first row being number `first_row`.
     """
-    texts = {name: _prepared(values, schema.column(name), null_texts) for name, values in columns.items()}
+    texts = {name: _prepared(values, schema.column(name), null_texts, first_row) for name, values in columns.items()}
     return conform(pa.table(texts), schema, first_row=first_row)
 
 
