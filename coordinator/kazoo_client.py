@@ -3,6 +3,9 @@
 Each client knows a single address and may not retry, so kazoo never carries a session, or anything queued on it,
 over to another connection. The first sign of trouble (SUSPENDED, LOST, or the end of one of kazoo's threads) ends
 the session for ever. kazoo calls back on its own threads; every callback only hands over to the event loop.
+
+Where the service does not announce CheckNotExists, it is a create and a delete in the same multi: the parent's
+sequence counter and its child watches feel them, and a missing parent is NoNode. ClickHouse lives with the same.
 """
 
 from __future__ import annotations

@@ -60,9 +60,15 @@ class Inbound:
         self._buffer = bytearray()
         self._opened = False
 
-    def feed(self, data: bytes) -> Iterator[Arrival]:
-        """Everything that is complete now, one by one. Raises ProtocolViolation when its turn comes."""
+    def feed(self, data: bytes) -> None:
+        """Some more bytes."""
         self._buffer += data
+
+    def arrivals(self) -> Iterator[Arrival]:
+        """Take out what is complete, one by one; what is not taken stays for the next time.
+
+        Raises ProtocolViolation when its turn comes.
+        """
         offset = 0
         try:
             while len(self._buffer) - offset >= _LENGTH.size:

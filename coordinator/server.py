@@ -22,6 +22,7 @@ from coordinator.four_letter import ConnectionStatus, ServerStatus
 from coordinator.journal import Journal
 from coordinator.processor import Ended, Peer, Processor, Transaction
 from coordinator.protocol import (
+    Arrival,
     ConnectRequest,
     FourLetterWord,
     Inbound,
@@ -311,6 +312,8 @@ class _Connection(asyncio.Protocol):
         self._inbound = Inbound()
         self._transport: asyncio.Transport | None = None
         self._ready: list[bytes] = []
+        self._ready_bytes = 0
+        self._has_more = False  # requests that have arrived and wait for their turn
         self._ending = False
         self._deaf = False  # what still arrives is not listened to
         self._slow_reader = False
@@ -332,29 +335,9 @@ class _Connection(asyncio.Protocol):
         self._server.lost(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._deaf:
-            return
-        try:
-            for arrival in self._inbound.feed(data):
-                self._received += 1
-                match arrival:
-                    case NumberedRequest() if self.peer is not None:
-                        self._deaf = not self._server.serve(self, self.peer, arrival)
-                    case ConnectRequest():
-                        self._server.shake_hands(self, arrival)
-                    case FourLetterWord(word):
-                        self._server.answer_word(self, word)
-                        self._deaf = True
-                    case _:  # the handshake was refused
-                        self._deaf = True
-                if self._deaf:
-                    break
-        except ProtocolViolation as violation:
-            _log.info("%s: %s; hanging up", self._address, violation)
-            self._deaf = True
-            self.abort()
-        self._server.flush()
-        self._throttle()
+        if not self._deaf:
+            self._inbound.feed(data)
+            self._work()
 
     def pause_writing(self) -> None:
         self._slow_reader = True
@@ -363,6 +346,57 @@ class _Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._slow_reader = False
         self._throttle()
+
+    # --- serving what has arrived -------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        """Serve requests until too much waits to go out; the others have their turn when it has gone."""
+        if self._transport is None:
+            return
+        try:
+            for arrival in self._inbound.arrivals():
+                self._received += 1
+                self._take(arrival)
+                self._has_more = self._must_wait and not self._deaf
+                if self._deaf or self._has_more:
+                    break
+        except ProtocolViolation as violation:
+            _log.info("%s: %s; hanging up", self._address, violation)
+            self._deaf = True
+            self.abort()
+        self._server.flush()
+        self._throttle()
+
+    def _take(self, arrival: Arrival) -> None:
+        match arrival:
+            case NumberedRequest() if self.peer is not None:
+                self._deaf = not self._server.serve(self, self.peer, arrival)
+            case ConnectRequest():
+                self._server.shake_hands(self, arrival)
+            case FourLetterWord(word):
+                self._server.answer_word(self, word)
+                self._deaf = True
+            case _:  # a request although the handshake was refused
+                self._deaf = True
+
+    @property
+    def _must_wait(self) -> bool:
+        """Whether the client does not take its answers, or has too many to come."""
+        waiting_bytes = self.unanswered_bytes + self._ready_bytes
+        return (
+            self._slow_reader or self.unanswered > _MOST_UNANSWERED_FRAMES or waiting_bytes > _MOST_UNANSWERED_BYTES
+        )
+
+    def _throttle(self) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._must_wait:
+            self._transport.pause_reading()
+            return
+        self._transport.resume_reading()
+        if self._has_more:
+            self._has_more = False
+            asyncio.get_running_loop().call_soon(self._work)
 
     # --- called by the server -----------------------------------------------------------------------------------
 
@@ -373,6 +407,7 @@ class _Connection(asyncio.Protocol):
         elif not self._ending:
             self._sent += 1
             self._ready.append(frame)
+            self._ready_bytes += len(frame)
 
     def flush(self) -> None:
         if self._transport is None:
@@ -380,6 +415,7 @@ class _Connection(asyncio.Protocol):
         if self._ready:
             self._transport.write(b"".join(self._ready))
             self._ready.clear()
+            self._ready_bytes = 0
         if self._ending and self._slow_reader:
             self._transport.abort()
         elif self._ending:
@@ -406,16 +442,6 @@ class _Connection(asyncio.Protocol):
     @property
     def _address(self) -> str:
         return f"{self.host}:{self._port}"
-
-    def _throttle(self) -> None:
-        """Read on only while the client takes its answers and does not have too many to come."""
-        if self._transport is None or self._transport.is_closing():
-            return
-        flooded = self.unanswered > _MOST_UNANSWERED_FRAMES or self.unanswered_bytes > _MOST_UNANSWERED_BYTES
-        if self._slow_reader or flooded:
-            self._transport.pause_reading()
-        else:
-            self._transport.resume_reading()
 
 
 def _time_ms() -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from replica.commands import CreateTable, from_json, to_json
 from replica.environment import Disk
 from replica.errors import CorruptedData
+from replica.storage.file_names import escape_for_file_name, make_durable_folder
 
 _FOLDER = "metadata"
 _SUFFIX = ".json"
@@ -21,7 +22,7 @@ class Catalog:
 
     async def load(self) -> list[CreateTable]:
         """All of them, in order of name. Raises CorruptedData for a file that is no definition."""
-        await self._disk.make_folder(_FOLDER)
+        await make_durable_folder(self._disk, _FOLDER)
         definitions = []
         for database in await self._disk.list(_FOLDER):
             for file_name in await self._disk.list(f"{_FOLDER}/{database}"):
@@ -33,12 +34,11 @@ class Catalog:
         """Durable when this returns."""
         folder = f"{_FOLDER}/{escape_for_file_name(definition.database)}"
         path = f"{folder}/{escape_for_file_name(definition.table)}{_SUFFIX}"
-        await self._disk.make_folder(folder)
+        await make_durable_folder(self._disk, folder)
         await self._disk.write(f"{path}.tmp", to_json(definition).encode())
         await self._disk.fsync(f"{path}.tmp")
         await self._disk.rename(f"{path}.tmp", path)
         await self._disk.fsync_folder(folder)
-        await self._disk.fsync_folder(_FOLDER)
 
     async def remove(self, definition: CreateTable) -> None:
         """Forget a table whose creation failed."""
@@ -51,11 +51,3 @@ class Catalog:
         if not isinstance(definition, CreateTable):
             raise CorruptedData(f"{path} is not the definition of a table")
         return definition
-
-
-def escape_for_file_name(name: str) -> str:
-    """The name with every byte but ASCII letters, digits and `_` as %XX (ClickHouse: escapeForFileName.cpp)."""
-    return "".join(
-        chr(byte) if chr(byte).isascii() and (chr(byte).isalnum() or byte == ord("_")) else f"%{byte:02X}"
-        for byte in name.encode()
-    )

@@ -6,7 +6,7 @@ import json
 import queue
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -128,23 +128,25 @@ class Insert:
         try:
             with received_as_clickhouse_errors(self._address):
                 writer, outcomes = client.do_put(descriptor, self._schema)
-                with writer:
+                with writer:  # leaving it raises what the server gave as its reason to end the call, if it did
                     while (block := self._blocks.get()) is not None:
                         writer.write_batch(block)
-                        self._answers.put(self._outcome(writer, outcomes))
+                        self._answers.put(self._outcome(outcomes))
         except ClickHouseError as error:
             self._answers.put(error)
 
-    def _outcome(self, writer: flight.FlightStreamWriter, outcomes: flight.FlightMetadataReader) -> BlockOutcome:
+    def _outcome(self, outcomes: flight.FlightMetadataReader) -> BlockOutcome:
         message = outcomes.read()
         if message is None:
-            writer.close()  # raises why the server has ended the call, if it has said so
             raise NetworkError(f"The server at {self._address} ended the insert without an answer")
-        record = json.loads(message.to_pybytes())
-        if "error" in record:
-            raise error_from_json(json.dumps(record["error"]))
-        outcome = from_json(message.to_pybytes())
-        assert isinstance(outcome, BlockOutcome)
+        text = message.to_pybytes()
+        with suppress(ValueError):
+            record = json.loads(text)
+            if isinstance(record, dict) and "error" in record:
+                raise error_from_json(json.dumps(record["error"]))
+        outcome = from_json(text)
+        if not isinstance(outcome, BlockOutcome):
+            raise NetworkError(f"The server at {self._address} answered a {type(outcome).__name__} to a block")
         return outcome
 
 

@@ -40,6 +40,10 @@ class BadArguments(ClickHouseError):
     code, name = 36, "BAD_ARGUMENTS"
 
 
+class CannotParseDate(ClickHouseError):
+    code, name = 38, "CANNOT_PARSE_DATE"
+
+
 class ChecksumDoesntMatch(ClickHouseError):
     code, name = 40, "CHECKSUM_DOESNT_MATCH"
 
@@ -50,6 +54,10 @@ class NumberOfArgumentsDoesntMatch(ClickHouseError):
 
 class IllegalTypeOfArgument(ClickHouseError):
     code, name = 43, "ILLEGAL_TYPE_OF_ARGUMENT"
+
+
+class IllegalColumn(ClickHouseError):
+    code, name = 44, "ILLEGAL_COLUMN"
 
 
 class UnknownFunction(ClickHouseError):
@@ -112,8 +120,16 @@ class IncompatibleColumns(ClickHouseError):
     code, name = 122, "INCOMPATIBLE_COLUMNS"
 
 
+class IllegalDivision(ClickHouseError):
+    code, name = 153, "ILLEGAL_DIVISION"
+
+
 class TimeoutExceeded(ClickHouseError):
     code, name = 159, "TIMEOUT_EXCEEDED"
+
+
+class CyclicAliases(ClickHouseError):
+    code, name = 174, "CYCLIC_ALIASES"
 
 
 class NetworkError(ClickHouseError):
@@ -186,6 +202,10 @@ class CannotInsertNullInOrdinaryColumn(ClickHouseError):
 
 class PartIsTemporarilyLocked(ClickHouseError):
     code, name = 384, "PART_IS_TEMPORARILY_LOCKED"
+
+
+class NoCommonType(ClickHouseError):
+    code, name = 386, "NO_COMMON_TYPE"
 
 
 class QueryWasCancelled(ClickHouseError):

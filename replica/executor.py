@@ -14,7 +14,7 @@ from replica.errors import ClickHouseError
 from replica.operations import execute
 from replica.pools import Pool
 from replica.queue import QueuedEntry
-from replica.selection import Limits, next_retry_time, select
+from replica.selection import Limits, backoff_ms, select
 from replica.session import ServerSession
 from replica.table_state import TableState
 
@@ -44,7 +44,12 @@ class Executor:
                 await self._wait_for_change()
 
     def _select(self) -> QueuedEntry | None:
-        return select(self._state.queue, self._state.now(), self._limits())
+        """The next entry, its attempt begun: a try counts even when the pool then has no slot for it."""
+        now = self._state.now()
+        queued = select(self._state.queue, now, self._limits())
+        if queued is not None:
+            self._state.queue.start(queued, now)
+        return queued
 
     def _limits(self) -> Limits:
         settings = self._state.structure.settings
@@ -58,10 +63,11 @@ class Executor:
 
     async def _wait_for_change(self) -> None:
         """Wait until the queue changes, a slot is freed, or the first failed entry may be tried again."""
-        retry_time = next_retry_time(self._state.queue, self._limits())
-        seconds = None if retry_time is None else max(0.0, retry_time - self._state.now())
+        now, limits = self._state.now(), self._limits()
+        waits = [backoff_ms(each, now, limits) for each in self._state.queue if not each.currently_executing]
+        shortest_ms = min((wait for wait in waits if wait), default=None)
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(None if shortest_ms is None else shortest_ms / 1000):
                 await self._state.queue_changed.wait()
         except TimeoutError:
             pass
@@ -86,9 +92,8 @@ class Executor:
 
     async def _remove(self, queued: QueuedEntry) -> None:
         """First from memory, then the znode; if that is lost, the entry comes back at the next load and is done."""
-        if queued.removed_by_other_entry:
+        if not self._state.queue.remove(queued):
             return
-        self._state.queue.remove(queued)
         try:
             await self._session.delete(self._state.znodes.queue_entry(queued.znode_name))
             await self._write_insert_times()
@@ -99,7 +104,7 @@ class Executor:
 
     async def _write_insert_times(self) -> None:
         znodes = self._state.znodes
-        changed = self._state.queue.changed_insert_times()
+        changed = self._state.queue.take_insert_time_changes()
         operations: list[Operation] = []
         if changed.min_unprocessed is not None:
             operations.append(Set(znodes.min_unprocessed_insert_time, str(changed.min_unprocessed).encode()))

@@ -90,8 +90,10 @@ class LogPuller:
             Create(f"{self._znodes.queue}/queue-", text, sequential=True) for text, _ in texts
         ]
         operations = [*creates, Set(self._znodes.log_pointer, str(sequence_number(names[-1]) + 1).encode())]
-        earliest = state.queue.earliest_insert_time(entries)
-        if earliest is not None:
+        before = state.queue.min_unprocessed_insert_time
+        state.queue.expect_inserts(entries)
+        earliest = state.queue.min_unprocessed_insert_time
+        if earliest != before:
             operations.append(Set(self._znodes.min_unprocessed_insert_time, str(earliest).encode()))
         results = await self._session.multi_checked(operations)
         for path, entry in zip(results, entries, strict=False):

@@ -58,7 +58,7 @@ class PartName:
     def parse(cls, text: str) -> PartName:
         """The part of that name; `str()` gives the same text back. Raises BadDataPartName for any other text."""
         match = _NAME.fullmatch(text)
-        if match is None or _OLD_MONTH_SYNTAX.fullmatch(text):
+        if match is None:
             raise BadDataPartName(f"Unexpected part name: {text}{_why_unexpected(text)}")
         partition_id, min_block, max_block, level, mutation = match.groups(default="0")
         try:

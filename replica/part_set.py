@@ -88,8 +88,6 @@ class PartSet:
 
     def covered_by(self, part: PartName) -> list[PartName]:
         """The members that the part contains, itself among them if it is one; none if another member contains it."""
-        if self.containing(part) not in (None, part):
-            return []
         members = self._partitions.get(part.partition_id, [])
         start, end = _overlapping(members, part)
         return [member for member in members[start:end] if part.contains(member)]
@@ -100,8 +98,6 @@ class PartSet:
             return False
         members = self._partitions[part.partition_id]
         del members[bisect_left(members, part.min_block, key=_first_block)]
-        if not members:
-            del self._partitions[part.partition_id]
         return True
 
     def remove_with_covered(self, part: PartName) -> None:

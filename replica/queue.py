@@ -198,9 +198,9 @@ class ReplicationQueue:
         return None
 
     def executing_below(self, queued: QueuedEntry, part: PartName) -> list[QueuedEntry]:
-        """The older running entries whose parts overlap `part`, in order of their znodes."""
+        """The other running entries whose parts overlap `part`, in order of their znodes."""
         others = {other.znode_name: other for _, other in self.overlapping_future_parts(part) if other is not queued}
-        return [other for name, other in sorted(others.items()) if name < queued.znode_name]
+        return [other for _, other in sorted(others.items())]
 
     def overlapping_future_parts(self, part: PartName) -> Iterator[tuple[PartName, QueuedEntry]]:
         """The future parts that share a block with `part`, but not those that a range to drop covers; by name."""

@@ -20,7 +20,8 @@ _ESCAPES = {
 }
 _UNESCAPES = {text[1]: char for char, text in _ESCAPES.items()}
 _PLAIN_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_QUOTED_THOUGH_PLAIN = frozenset({"distinct", "all", "table", "null", "select", "from", "order", "offset"})
+_KEYWORDS = ("all", "distinct", "from", "select", "some", "table", "top", "values")
+_LITERALS = ("false", "inf", "infinity", "nan", "null", "true")
 
 
 def escape(text: str, quote: str = "'") -> str:
@@ -52,7 +53,7 @@ def backquote(name: str) -> str:
 
 def backquote_if_needed(name: str) -> str:
     """The name as an expression shows it: bare when it is a plain identifier, else in backquotes."""
-    plain = _PLAIN_IDENTIFIER.fullmatch(name) and name.lower() not in _QUOTED_THOUGH_PLAIN
+    plain = _PLAIN_IDENTIFIER.fullmatch(name) and name.lower() not in _KEYWORDS + _LITERALS
     return name if plain else backquote(name)
 
 

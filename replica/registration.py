@@ -44,12 +44,12 @@ async def create_or_join(
         except MultiFailed as failure:
             if not isinstance(failure.error, NodeExists):
                 raise failure.error from failure
-    raise ReplicaAlreadyExists(f"Something at {table.root} keeps this table from being made: look with `chsim znodes`")
+    raise ReplicaAlreadyExists(
+        f"Something at {table.root} keeps this table from being made: look with `chsim znodes`"
+    )
 
 
-async def _join(
-    session: ServerSession, znodes: ReplicaZnodes, structure: TableStructure, creator_info: str
-) -> None:
+async def _join(session: ServerSession, znodes: ReplicaZnodes, structure: TableStructure, creator_info: str) -> None:
     table = znodes.table
     metadata, metadata_stat = await session.get(table.metadata)
     columns, _ = await session.get(table.columns)
@@ -82,7 +82,9 @@ async def _adopt(session: ServerSession, znodes: ReplicaZnodes, contents: Replic
     found = await session.get_many([f"{znodes.root}/{name}" for name, _ in expected])
     for (name, value), answer in zip(expected, found, strict=True):
         if answer is None or answer[1].num_children or not _is_pristine(name, answer[0].decode(), value):
-            raise ReplicaAlreadyExists(f"Replica {znodes.root} exists already (its {name} is in use): choose another name")
+            raise ReplicaAlreadyExists(
+                f"Replica {znodes.root} exists already (its {name} is in use): choose another name"
+            )
 
 
 def _is_pristine(name: str, found: str, expected: str) -> bool:

@@ -79,7 +79,9 @@ class Server:
         server_uuid = await self._server_uuid()
         self._identifier = f"pid: {environment.chance.choose('pid', range(1, 1 << 22))}, random: {self._draw(64)}"
         sessions = SessionKeeper(environment.coordinator, server_uuid)
-        self._share = ServerShare(environment, self._config.settings, sessions, Pools(self._config.settings), server_uuid)
+        self._share = ServerShare(
+            environment, self._config.settings, sessions, Pools(self._config.settings), server_uuid
+        )
         self._interserver_address = await environment.transfer.serve(self)
         try:
             async with asyncio.TaskGroup() as self._tasks:
@@ -174,7 +176,8 @@ class Server:
 
     def _list_tables(self) -> list[dict[str, Any]]:
         own = [
-            {"database": database, "name": name, "engine": "ReplicatedMergeTree"} for database, name in sorted(self._tables)
+            {"database": database, "name": name, "engine": "ReplicatedMergeTree"}
+            for database, name in sorted(self._tables)
         ]
         system = [{"database": "system", "name": name, "engine": "System"} for name in sorted(SYSTEM_TABLES)]
         return own + system

@@ -56,9 +56,7 @@ class ServerSession:
     async def wait_dead(self) -> None:
         await self._session.wait_dead()
 
-    async def create(
-        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False
-    ) -> str:
+    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
         self.round_trips["create"] += 1
         return await self._session.create(path, data, ephemeral=ephemeral, sequential=sequential)
 

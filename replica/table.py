@@ -13,13 +13,13 @@ import pyarrow as pa
 from coordinator.api import CoordinationError
 from replica.background.attach import check_up_parts
 from replica.background.restart import keep_active
-from replica.catalog import escape_for_file_name
 from replica.commands import BlockOutcome, CreateTable, InsertOptions
 from replica.environment import PartFiles
 from replica.errors import BadArguments, BadDataPartName, ClickHouseError
 from replica.insert.sink import insert_block
 from replica.part_name import PartName
 from replica.registration import add_later_znodes, create_or_join
+from replica.storage.file_names import table_folder
 from replica.storage.part_store import PartStore
 from replica.table_state import ServerShare, TableState
 from replica.table_structure import TableStructure
@@ -36,11 +36,10 @@ class ReplicatedTable:
         """Raises the ClickHouseError of whatever is wrong in the definition."""
         self.definition = definition
         structure = TableStructure.from_definition(definition)
-        folder = f"data/{escape_for_file_name(definition.database)}/{escape_for_file_name(definition.table)}"
         store = PartStore(
             server.environment.disk,
             server.environment.codec,
-            folder,
+            table_folder(definition.database, definition.table),
             fsync=bool(structure.settings.fsync_after_insert),
         )
         znodes = replica_znodes(definition, macros)

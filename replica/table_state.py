@@ -37,7 +37,13 @@ class TableState:
     """The state of one table on one server."""
 
     def __init__(
-        self, server: ServerShare, database: str, name: str, structure: TableStructure, znodes: ReplicaZnodes, store: PartStore
+        self,
+        server: ServerShare,
+        database: str,
+        name: str,
+        structure: TableStructure,
+        znodes: ReplicaZnodes,
+        store: PartStore,
     ) -> None:
         self.server = server
         self.environment = server.environment

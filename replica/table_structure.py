@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from replica.commands import CreateTable
-from replica.errors import BadArguments, IncompatibleColumns, MetadataMismatch
-from replica.expression import Key, compile_key
+from replica.errors import IncompatibleColumns, MetadataMismatch
+from replica.expression import Key, check_defaults, check_primary_key, compile_key, compile_partition_key
 from replica.partition import PartitionKey
 from replica.schema import TableSchema
 from replica.settings import MergeTreeSettings
@@ -31,9 +31,9 @@ class TableStructure:
         """Raises the ClickHouseError of whatever is wrong in the definition; does nothing else."""
         schema = TableSchema.from_definitions(definition.columns)
         check_defaults(schema)
-        sorting_key = compile_sorting_key(definition.order_by, schema)
-        primary_key = compile_sorting_key(definition.primary_key, schema) if definition.primary_key else sorting_key
-        _check_prefix(primary_key, sorting_key)
+        sorting_key = compile_key(definition.order_by, schema)
+        primary_key = compile_key(definition.primary_key, schema) if definition.primary_key else sorting_key
+        check_primary_key(primary_key, sorting_key)
         partition_key = PartitionKey(compile_partition_key(definition.partition_by, schema))
         return TableStructure(
             schema, sorting_key, primary_key, partition_key, MergeTreeSettings.from_text(definition.settings)
@@ -72,14 +72,6 @@ class TableStructure:
             raise MetadataMismatch(
                 f"The table at {where} is of another kind: {_first_difference(metadata_text, self.metadata_text)}"
             )
-
-
-def _check_prefix(primary_key: Key, sorting_key: Key) -> None:
-    primary = [each.text for each in primary_key.expressions]
-    if primary != [each.text for each in sorting_key.expressions][: len(primary)]:
-        raise BadArguments(
-            f"PRIMARY KEY ({primary_key.text}) must be a prefix of ORDER BY ({sorting_key.text}), it is not"
-        )
 
 
 def _first_difference(theirs: str, ours: str) -> str:

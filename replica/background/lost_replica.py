@@ -103,7 +103,9 @@ async def _take_over_pointer(session: ServerSession, znodes: ReplicaZnodes, sour
 
 async def _take_over_parts(state: TableState, session: ServerSession, source: _Source) -> None:
     znodes = state.znodes
-    drop_ranges = [e.drop_range for _, e in source.queue if e.drop_range is not None and e.drop_range.is_fake_drop_range]
+    drop_ranges = [
+        e.drop_range for _, e in source.queue if e.drop_range is not None and e.drop_range.is_fake_drop_range
+    ]
     wanted = PartSet()
     for name in await session.children(source.znodes.parts):
         wanted.add(PartName.parse(name))
@@ -112,16 +114,17 @@ async def _take_over_parts(state: TableState, session: ServerSession, source: _S
             wanted.add(entry.new_part)
     await _check_not_lost(session, source)
     await _leave_unknown_parts(state, session, wanted)
-    entries = [
-        await _fetch_entry(session, source, part) for part in wanted if not _covered(part, drop_ranges)
-    ]
+    entries = [await _fetch_entry(session, source, part) for part in wanted if not _covered(part, drop_ranges)]
     for _, entry in source.queue:
         is_dropped = entry.new_part is not None and _covered(entry.new_part, drop_ranges)
         if entry.type is not EntryType.GET_PART and not is_dropped:
             entries.append(entry)
     for start in range(0, len(entries), MAX_MULTI_OPS):
         await session.multi_checked(
-            [Create(f"{znodes.queue}/queue-", entry.to_text().encode(), sequential=True) for entry in entries[start : start + MAX_MULTI_OPS]]
+            [
+                Create(f"{znodes.queue}/queue-", entry.to_text().encode(), sequential=True)
+                for entry in entries[start : start + MAX_MULTI_OPS]
+            ]
         )
 
 
@@ -154,4 +157,3 @@ async def _fetch_entry(session: ServerSession, source: _Source, part: PartName) 
     stat = await session.exists(source.znodes.part(str(part)))
     created = 0 if stat is None else stat.ctime // 1000
     return LogEntry(type=EntryType.GET_PART, create_time=created, new_part=part)
-

@@ -109,7 +109,9 @@ class PartCommit:
                 f"Insert into partition {self._piece.partition_id} was cancelled by a concurrent DROP or REPLACE of it"
             ) from failure
         await lock.release()
-        raise UnexpectedZooKeeperError(f"The commit of block number {lock.number} was refused: {failure}") from failure
+        raise UnexpectedZooKeeperError(
+            f"The commit of block number {lock.number} was refused: {failure}"
+        ) from failure
 
     async def _find_out(self, part: StoredPart) -> PartOutcome:
         """The session died with the commit on its way: ask under a later one, which rules out a late arrival."""

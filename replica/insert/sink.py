@@ -11,18 +11,21 @@ from functools import partial
 import pyarrow as pa
 
 from replica.commands import BlockOutcome, InsertOptions, InsertStatus, PartOutcome
-from replica.dedup import block_id, insert_extension
+from replica.dedup.block_id import block_id, insert_extension
 from replica.environment import PartCodec
 from replica.expression import complete, sort_block
 from replica.insert.commit import PartCommit, Piece
 from replica.schema import conform
+from replica.storage.file_names import INSERT_PREFIX
 from replica.storage.part_files import build_part
 from replica.storage.part_store import TemporaryPart
 from replica.table_state import TableState
 from replica.table_structure import TableStructure
 
 
-async def insert_block(state: TableState, options: InsertOptions, source_number: int, block: pa.Table) -> BlockOutcome:
+async def insert_block(
+    state: TableState, options: InsertOptions, source_number: int, block: pa.Table
+) -> BlockOutcome:
     """Insert the block, the `source_number`-th (from 0) of its INSERT.
 
     Raises the ClickHouseError of a block that does not fit the table, before anything is written; everything
@@ -31,7 +34,7 @@ async def insert_block(state: TableState, options: InsertOptions, source_number:
     environment = state.environment
     job = partial(prepare_pieces, state.structure, environment.codec, options, source_number, block)
     pieces = await environment.workers.run("prepare insert", job)
-    written = [(piece, await state.store.write_temporary("tmp_insert", piece.image)) for piece in pieces]
+    written = [(piece, await state.store.write_temporary(INSERT_PREFIX, piece.image)) for piece in pieces]
     outcomes: list[PartOutcome] = []
     for piece, temporary in written:
         if outcomes and outcomes[-1].status in (InsertStatus.NOT_STORED, InsertStatus.UNKNOWN):
@@ -60,13 +63,11 @@ def prepare_pieces(
     ]
 
 
-def _extension(
-    structure: TableStructure, options: InsertOptions, source_number: int, listed: pa.Table
-) -> str | None:
+def _extension(structure: TableStructure, options: InsertOptions, source_number: int, listed: pa.Table) -> str | None:
     """What identifies the block to deduplication, None when deduplication is off."""
     if not options.insert_deduplicate or structure.settings.replicated_deduplication_window == 0:
         return None
-    return insert_extension(listed, source_number, options.insert_deduplication_token)
+    return insert_extension(listed, structure.schema, source_number, options.insert_deduplication_token)
 
 
 async def _not_tried(state: TableState, piece: Piece, temporary: TemporaryPart) -> PartOutcome:

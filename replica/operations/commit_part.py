@@ -10,7 +10,7 @@ from coordinator.api import Create, Delete, MultiFailed, NodeExists, NoNode, Ope
 from replica.environment import shuffled
 from replica.part_name import PartName
 from replica.session import ServerSession
-from replica.storage.checksums import PartHeader
+from replica.storage.checksums import PartHeader, compare
 from replica.storage.part_store import TemporaryPart
 from replica.table_state import TableState
 
@@ -59,7 +59,7 @@ async def _registration(
             value, _ = await session.get(table.replica(replica).part(str(name)))
         except NoNode:
             continue
-        header.check_same_content(PartHeader.parse(value), f"part {name} on replica {replica}")
+        compare(header, PartHeader.parse(value))
         if replica == state.znodes.name:
             return []
         return [Create(state.znodes.part(str(name)), header.to_bytes())]

@@ -26,7 +26,9 @@ async def execute(state: TableState, session: ServerSession, queued: QueuedEntry
     if entry.type in INSERT_TYPES:
         await get_part(state, session, queued)
         return
-    raise NotImplementedInModel(f"Log entry {queued.znode_name} is {EntryType(entry.type)}, which this model cannot execute")
+    raise NotImplementedInModel(
+        f"Log entry {queued.znode_name} is {EntryType(entry.type)}, which this model cannot execute"
+    )
 
 
 async def _has_part_already(state: TableState, session: ServerSession, name: PartName) -> bool:

@@ -14,7 +14,8 @@ from replica.operations.commit_part import commit_part
 from replica.part_name import PartName
 from replica.queue import QueuedEntry
 from replica.session import ServerSession
-from replica.storage.part_files import verify_part
+from replica.storage.file_names import FETCH_PREFIX
+from replica.storage.part_files import verified_part
 from replica.table_state import TableState
 from replica.znodes import Host, ReplicaZnodes
 
@@ -35,7 +36,9 @@ async def get_part(state: TableState, session: ServerSession, queued: QueuedEntr
         )
     replica, name = source
     if state.store.get(name) is not None:
-        raise PartIsTemporarilyLocked(f"Part {name} is still on the disk, outdated or not decided yet: fetch it later")
+        raise PartIsTemporarilyLocked(
+            f"Part {name} is still on the disk, outdated or not decided yet: fetch it later"
+        )
     await _fetch(state, session, replica, name)
 
 
@@ -52,8 +55,13 @@ async def _find_source(
         found = await _largest_covering(session, replica, wanted)
         if found is None:
             continue
-        if found != wanted and state.queue.take_actual_part(queued, found) is not None:
-            return None
+        if found != wanted:
+            if state.queue.take_actual_part(queued, found) is not None:
+                return None
+            if state.queue.executing_below(queued, found):
+                raise PartIsTemporarilyLocked(
+                    f"Older entries still work on parts that {found} covers: fetch it later"
+                )
         return replica, found
     return None
 
@@ -78,7 +86,9 @@ async def _fetch(state: TableState, session: ServerSession, replica: ReplicaZnod
     except BadArguments as problem:
         raise NoReplicaHasPart(f"Replica {replica.name} has part {name} but no address: {problem}") from problem
     request = PartRequest(replica.root, str(name))
-    files = await environment.transfer.fetch(address, request, state.server.settings.replicated_fetches_timeout_seconds)
-    image = await environment.workers.run("verify fetched part", partial(verify_part, files, environment.codec))
-    temporary = await state.store.write_temporary("tmp-fetch", image)
+    files = await environment.transfer.fetch(
+        address, request, state.server.settings.replicated_fetches_timeout_seconds
+    )
+    image = await environment.workers.run("verify fetched part", partial(verified_part, files, environment.codec))
+    temporary = await state.store.write_temporary(FETCH_PREFIX, image)
     await commit_part(state, session, temporary, name)

@@ -21,6 +21,7 @@ from replica.schema.types import DataType, Kind
 
 _LAST_DATE = 2**16 - 1
 _LAST_SECOND = 2**32 - 1
+_ENDS_WITH_ZONE = r":\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
 
 
 def conform(block: pa.Table, schema: TableSchema, *, first_row: int = 1) -> pa.Table:
@@ -129,14 +130,22 @@ def _to_datetime(source: pa.DataType, target: DataType) -> Conversion | None:
         return instants
 
     if _is_text(source):
-        return lambda values: within(
-            pc.cast(pc.assume_timezone(pc.cast(_text_of(values), pa.timestamp("s")), target.zone), target.arrow)
-        )
+        return lambda values: within(_spelled_instants(_text_of(values), target))
     if pa.types.is_timestamp(source) or pa.types.is_date(source):
         return lambda values: within(pc.cast(values, target.arrow))
     if pa.types.is_integer(source):
         return lambda values: pc.cast(pc.cast(_within(values, 0, _LAST_SECOND), pa.int64()), target.arrow)
     return None
+
+
+def _spelled_instants(texts: pa.ChunkedArray, target: DataType) -> pa.ChunkedArray:
+    """Texts with a zone of their own are in that, all others in the column's."""
+    has_zone = pc.match_substring_regex(texts, _ENDS_WITH_ZONE)
+    nothing = pa.scalar(None, texts.type)
+    zoned = pc.cast(pc.if_else(has_zone, texts, nothing), target.arrow)
+    local = pc.cast(pc.if_else(has_zone, nothing, texts), pa.timestamp("s"))
+    instants = pc.assume_timezone(local, target.zone, ambiguous="earliest", nonexistent="latest")
+    return pc.coalesce(zoned, pc.cast(instants, target.arrow))
 
 
 def _to_string(source: pa.DataType, target: DataType) -> Conversion | None:

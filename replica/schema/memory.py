@@ -18,6 +18,7 @@ _LETTERS = {
     Kind.BOOL: "u",
     Kind.DATE: "u",
     Kind.DATETIME: "u",
+    Kind.NOTHING: "u",
 }
 
 

@@ -29,6 +29,7 @@ class Kind(Enum):
     DATE = "date"
     DATETIME = "date and time"
     STRING = "string"
+    NOTHING = "nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,9 @@ _FAMILIES = {
     )
 }
 
+NULL_TYPE = DataType("Nothing", Kind.NOTHING, 1, pa.null(), nullable=True)
+"""The type of a NULL that stands alone. No column has it."""
+
 SUPPORTED = (*_FAMILIES, "Nullable")
 
 # Names that ClickHouse takes in any case (`system.data_type_families`): those that common SQL uses.
@@ -129,6 +133,11 @@ _ALIASES = {
 
 _TYPE = re.compile(r"\s*(\w+(?:\s+\w+)*)\s*(?:\(\s*(.*?)\s*\))?\s*", re.DOTALL)
 _ZONE = re.compile(r"'((?:[^'\\]|\\.)*)'")
+
+
+def integer_type(width: int, signed: bool) -> DataType:
+    """The integer of that many bytes."""
+    return _FAMILIES[f"{'' if signed else 'U'}Int{8 * width}"]
 
 
 def parse_type(text: str) -> DataType:

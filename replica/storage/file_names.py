@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from replica.environment import Disk
 from replica.errors import BadArguments
 
 _TO_ESCAPE = re.compile(rb"[^0-9A-Za-z_]")
@@ -25,3 +26,11 @@ def escape_for_file_name(name: str) -> str:
 def table_folder(database: str, table: str) -> str:
     """The folder of a table's parts."""
     return f"data/{escape_for_file_name(database)}/{escape_for_file_name(table)}"
+
+
+async def make_durable_folder(disk: Disk, path: str) -> None:
+    """Create the folder and its missing ancestors so that their names survive a crash."""
+    await disk.make_folder(path)
+    steps = path.split("/")
+    for depth in range(len(steps)):
+        await disk.fsync_folder("/".join(steps[:depth]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
@@ -98,7 +99,7 @@ def _canonical_column(column: pa.ChunkedArray) -> pa.Array:
     joined = column.combine_chunks()
     if joined.null_count:
         # Gathering leaves zeros where the source has a NULL over whatever bytes.
-        joined = joined.take(pa.array(range(len(joined)), pa.int64()))
+        joined = joined.take(pa.array(np.arange(len(joined))))
     return joined
 
 

@@ -41,6 +41,16 @@ class PartImage:
     files: PartFiles
     header: PartHeader
 
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return int(dict(self.files.files)[COUNT_FILE])
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(len(content) for _, content in self.files.files)
+
 
 def build_part(rows: pa.Table, schema: TableSchema, codec: PartCodec) -> PartImage:
     """The part with these rows, in this order: a pure job for `Workers`.
@@ -85,6 +95,12 @@ def read_part(part: PartFiles, codec: PartCodec) -> pa.Table:
         )
     _verify(stored.columns, _column_checksums(rows, schema))
     return rows
+
+
+def verified_part(part: PartFiles, codec: PartCodec) -> PartImage:
+    """The files of a part that came from outside, after every check of `read_part`: a pure job for `Workers`."""
+    read_part(part, codec)
+    return PartImage(part, part_header(part))
 
 
 def part_header(part: PartFiles) -> PartHeader:

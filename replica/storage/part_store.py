@@ -20,7 +20,8 @@ from replica.errors import ClickHouseError, DuplicateDataPart, NoSuchDataPart
 from replica.part_name import PartName
 from replica.part_set import PartSet
 from replica.storage.checksums import PartHeader
-from replica.storage.part_files import PartImage, load_part, read_part, verify_part, write_part
+from replica.storage.file_names import make_durable_folder
+from replica.storage.part_files import PartImage, load_part, read_part, verified_part, write_part
 
 log = logging.getLogger(__name__)
 
@@ -97,15 +98,15 @@ class PartStore:
             pass  # it is on its way to or from its final name
         raise NoSuchDataPart(f"No part {name} in {self._folder}")
 
-    async def rows(self, name: PartName) -> pa.Table:
-        """The rows of a part, verified. Raises NoSuchDataPart, and CorruptedData when the disk has rotted."""
-        return read_part(await self.files(name), self._codec)
+    def decode(self, files: PartFiles) -> pa.Table:
+        """The rows in a part's files, verified: a pure job. Raises CorruptedData when the disk has rotted."""
+        return read_part(files, self._codec)
 
     # --- how a part comes ------------------------------------------------------------------------------------
 
-    async def write_temporary(self, purpose: str, image: PartImage) -> TemporaryPart:
-        """Write a part under a temporary name: `purpose` is `tmp_insert`, `tmp-fetch` or the like."""
-        folder = f"{self._folder}/{purpose}_{next(self._temporary_numbers)}"
+    async def write_temporary(self, prefix: str, image: PartImage) -> TemporaryPart:
+        """Write a part under a temporary name that begins with `prefix`, as `tmp_insert_`."""
+        folder = f"{self._folder}/{prefix}{next(self._temporary_numbers)}"
         await write_part(self._disk, folder, image.files, fsync=self._fsync)
         return TemporaryPart(folder, image)
 
@@ -157,7 +158,7 @@ class PartStore:
 
     async def _move_to_detached(self, name: str, prefix: str) -> None:
         detached = f"{self._folder}/{DETACHED}"
-        await self._disk.make_folder(detached)
+        await make_durable_folder(self._disk, detached)
         taken = set(await self._disk.list(detached))
         target = next(
             candidate
@@ -165,6 +166,7 @@ class PartStore:
             if (candidate := f"{prefix}_{name}" + (f"_try{number}" if number else "")) not in taken
         )
         await self._disk.rename(f"{self._folder}/{name}", f"{detached}/{target}")
+        await self._disk.fsync_folder(detached)
 
     # --- start -----------------------------------------------------------------------------------------------
 
@@ -173,7 +175,7 @@ class PartStore:
 
         Every sound part is active afterwards, or outdated when another covers it.
         """
-        await self._disk.make_folder(self._folder)
+        await make_durable_folder(self._disk, self._folder)
         loaded = []
         for entry in await self._disk.list(self._folder):
             if entry.startswith(_TEMPORARY):
@@ -188,7 +190,7 @@ class PartStore:
 
     async def _load_part(self, name: PartName, now: float) -> StoredPart | None:
         try:
-            image = verify_part(await load_part(self._disk, self._path(name)), self._codec)
+            image = verified_part(await load_part(self._disk, self._path(name)), self._codec)
         except (ClickHouseError, FileNotFoundError) as problem:
             log.warning("part %s is broken, moving it to detached/: %s", name, problem)
             await self._move_to_detached(str(name), "broken-on-start")
@@ -200,7 +202,7 @@ class PartStore:
 
 
 def _stored(name: PartName, image: PartImage, now: float) -> StoredPart:
-    return StoredPart(name, image.header, image.rows, image.bytes, now)
+    return StoredPart(name, image.header, image.rows, image.size, now)
 
 
 def _coverers_first(parts: Iterable[StoredPart]) -> list[StoredPart]:

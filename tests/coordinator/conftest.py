@@ -12,6 +12,7 @@ from typing import Protocol
 
 import pytest
 
+from coordinator import features
 from coordinator.api import Session
 from coordinator.kazoo_client import KazooCoordinator
 from coordinator.local_client import LocalCoordinator, LocalService
@@ -142,10 +143,13 @@ _chroots = itertools.count(1)
         "local",
         "server",
         "server below a chroot",
+        "server without CheckNotExists",
         pytest.param("zookeeper", marks=pytest.mark.real),
     ]
 )
-async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
+async def world(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[World]:
     if request.param == "local":
         yield LocalWorld()
         return
@@ -155,6 +159,8 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield tcp
         tcp.end()
         return
+    if request.param == "server without CheckNotExists":
+        monkeypatch.setitem(features.KEEPER_NODES, features.FEATURE_FLAGS_PATH, features.feature_flags(()))
     server = CoordinatorServer("127.0.0.1:0", tmp_path / "coordinator", tick_ms=round(TICK_SECONDS * 1000))
     await server.start()
     chroot = await _new_chroot(server.address) if request.param == "server below a chroot" else ""

@@ -253,10 +253,9 @@ async def test_each_operation_of_a_multi_sees_those_before_it(session: Session) 
     await session.multi([Create("/a"), Create("/a/b"), Delete("/a/b"), Delete("/a"), Create("/a", b"second")])
     assert (await session.get("/a"))[0] == b"second"
     await session.multi([Set("/a", b"3", 0), Set("/a", b"4", 1), Check("/a", 2), CheckNotExists("/a/x")])
-    assert await session.multi([Create("/a/s-", sequential=True), Create("/a/s-", sequential=True)]) == [
-        "/a/s-0000000000",
-        "/a/s-0000000001",
-    ]
+    assert await session.multi(
+        [Create("/q"), Create("/q/s-", sequential=True), Create("/q/s-", sequential=True)]
+    ) == ["/q", "/q/s-0000000000", "/q/s-0000000001"]
 
 
 @pytest.mark.parametrize(

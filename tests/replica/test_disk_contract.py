@@ -10,11 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clickhouse_sim.simulation.disk import SimulatedDisk
+from clickhouse_sim.simulation.disk_image import DiskImage
+from clickhouse_sim.simulation.gate import Gate
+from clickhouse_sim.simulation.tape import Tape
+from clickhouse_sim.simulation.trace import Trace
 from replica.environment import Disk
 from replica.errors import BadArguments
 from replica.storage.disk import LocalDisk, path_steps
 
-DISKS: dict[str, Callable[[Path], Disk]] = {"local": lambda folder: LocalDisk(folder / "root")}
+DISKS: dict[str, Callable[[Path], Disk]] = {
+    "local": lambda folder: LocalDisk(folder / "root"),
+    "simulated": lambda _folder: SimulatedDisk("r1", DiskImage(), Gate(), Tape(0), Trace(lambda: 0.0)),
+}
 
 
 @pytest.fixture(params=sorted(DISKS))

@@ -23,6 +23,7 @@ from replica.commands import (
     ColumnDefinition,
     Command,
     CreateTable,
+    DescribeTable,
     InsertOptions,
     InsertStatus,
     ListTables,
@@ -32,6 +33,7 @@ from replica.commands import (
 from replica.endpoint import Endpoint
 from replica.endpoint_client import EndpointClient
 from replica.errors import (
+    Aborted,
     BadArguments,
     ClickHouseError,
     LogicalError,
@@ -62,6 +64,8 @@ class FakeServer:
 
     async def execute(self, command: Command) -> list[dict[str, Any]]:
         self.commands.append(command)
+        if isinstance(command, DescribeTable):
+            await asyncio.sleep(3600)
         if isinstance(command, CreateTable):
             raise TableIsReadOnly("Table db.t is read-only. Wait for the coordination service.")
         return [{"name": "t", "engine": None, "rows": 2**63}, {"name": "é", "engine": "x", "rows": 0}]
@@ -79,6 +83,8 @@ class FakeServer:
         return BlockOutcome(source_number, block.num_rows, (part,))
 
     async def scan(self, database: str, table: str, columns: list[str] | None) -> pa.Table:
+        if table == "slow":
+            await asyncio.sleep(3600)
         if table != "t":
             raise UnknownTable(f"Table {database}.{table} does not exist")
         return self.rows if columns is None else self.rows.select(columns)
@@ -208,6 +214,30 @@ async def test_a_bug_in_the_server_is_told_by_its_name(endpoint: Endpoint, serve
         await asked(endpoint, insert)
 
 
+async def test_after_a_failed_block_no_other_is_taken(endpoint: Endpoint, server: FakeServer) -> None:
+    server.fails_at = {0: TableIsReadOnly("no")}
+    request = {"database": "db", "table": "t", "options": json.loads(to_json(InsertOptions()))}
+
+    def insert_without_waiting() -> None:
+        with flight.FlightClient(f"grpc://127.0.0.1:{endpoint.port}") as client:
+            writer, _ = client.do_put(flight.FlightDescriptor.for_command(json.dumps(request)), SCHEMA)
+            for batch in block_of(1).to_batches() + block_of(2).to_batches():
+                writer.write_batch(batch)
+            writer.close()
+
+    await asyncio.to_thread(insert_without_waiting)
+    assert len(server.inserts) == 1
+
+
+async def test_an_insert_that_is_refused_at_the_door_says_why(endpoint: Endpoint, server: FakeServer) -> None:
+    def insert(client: EndpointClient) -> None:
+        with client.insert("", "t", SCHEMA) as statement:
+            statement.send(block_of(1))
+
+    with pytest.raises(BadArguments, match="database"):
+        await asked(endpoint, insert)
+
+
 async def test_a_block_of_another_schema_is_refused_unsent(endpoint: Endpoint, server: FakeServer) -> None:
     def insert(client: EndpointClient) -> BlockOutcome:
         with client.insert("db", "t", SCHEMA) as statement:
@@ -247,6 +277,28 @@ async def test_a_server_that_does_not_answer_is_a_network_error(endpoint: Endpoi
 
     with pytest.raises(NetworkError, match=f"127.0.0.1:{endpoint.port}"):
         await asked(endpoint, insert, seconds=0.5)
+    for question in (
+        lambda client: client.execute(DescribeTable("db", "t")),
+        lambda client: client.scan("db", "slow"),
+    ):
+        with pytest.raises(NetworkError, match=f"127.0.0.1:{endpoint.port}"):
+            await asked(endpoint, question, seconds=0.2)
+
+
+@pytest.mark.parametrize("answer", [b"", b"[]", b"\xff", to_json(ListTables()).encode()])
+async def test_an_answer_that_is_no_outcome_is_an_error_at_once(answer: bytes) -> None:
+    class OtherServer(flight.FlightServerBase):
+        def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+            for _ in reader:
+                writer.write(answer)
+
+    with (
+        OtherServer("grpc://127.0.0.1:0") as other,
+        EndpointClient(f"127.0.0.1:{other.port}") as client,
+        client.insert("db", "t", SCHEMA) as statement,
+        pytest.raises(ClickHouseError),
+    ):
+        statement.send(block_of(1))
 
 
 async def test_a_server_that_stops_aborts_the_insert(endpoint: Endpoint, server: FakeServer) -> None:
@@ -275,6 +327,21 @@ async def test_an_idle_insert_does_not_keep_a_server_from_stopping(server: FakeS
         await endpoint.stop()
         with pytest.raises(ClickHouseError, match=r"stopping|127\.0\.0\.1"):
             await asyncio.to_thread(statement.send, block_of(2))
+    assert len(server.inserts) == 1
+
+
+async def test_a_stopping_server_takes_no_more_blocks(server: FakeServer) -> None:
+    endpoint = Endpoint(server)
+    with (
+        EndpointClient(f"127.0.0.1:{endpoint.port}") as client,
+        client.insert("db", "t", SCHEMA) as statement,
+    ):
+        await asyncio.to_thread(statement.send, block_of(1))
+        stopping = asyncio.create_task(endpoint.stop())
+        await asyncio.sleep(0)
+        with pytest.raises(Aborted, match="stopping"):
+            await asyncio.to_thread(statement.send, block_of(2))
+        await stopping
     assert len(server.inserts) == 1
 
 

@@ -188,7 +188,7 @@ async def test_a_stream_that_breaks_off_is_a_network_error(transfer: FlightTrans
         b"\xff",
         b"[]",
         b"[" * 100_000,
-        b" " * 2_000_000,
+        b" " * 2_000_000 + json.dumps({"replica_path": "/t", "part_name": "a", "seconds": 1}).encode(),
         json.dumps({"replica_path": "/t", "seconds": 1}).encode(),
         json.dumps({"replica_path": "/t", "part_name": 7, "seconds": 1}).encode(),
         json.dumps({"replica_path": "/t", "part_name": "a" * 5000, "seconds": 1}).encode(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from replica.dedup.siphash import siphash128
 from replica.environment import PartCodec, PartFiles
 from replica.errors import BadArguments, ChecksumDoesntMatch, CorruptedData, LogicalError
 from replica.schema import Column, TableSchema, parse_type
-from replica.storage.checksums import compare
+from replica.storage.checksums import FileChecksum, PartChecksums, compare
 from replica.storage.disk import LocalDisk
 from replica.storage.file_names import escape_for_file_name, table_folder
 from replica.storage.part_codec import ArrowCodec, ParquetCodec
@@ -207,6 +208,47 @@ def test_a_payload_whose_checksum_was_forged_is_found_by_its_column(codec: PartC
     )
     with pytest.raises(ChecksumDoesntMatch, match=r"b\.bin"):
         read_part(mixed, codec)
+
+
+def forged(part: PartFiles, name: str, content: bytes) -> PartFiles:
+    """The part with another file, and checksums that agree with it."""
+    checksums = PartChecksums.parse(contents(part)["checksums.txt"].decode())
+    files = tuple(FileChecksum.of(name, [content]) if file.name == name else file for file in checksums.files)
+    text = dataclasses.replace(checksums, files=files).to_text()
+    return with_file(with_file(part, name, content), "checksums.txt", text.encode())
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("count.txt", "3", "4"),
+        ("count.txt", "3", "03"),
+        ("columns.txt", "`k` UInt64", "`k` Int64"),
+        ("columns.txt", "`k` UInt64", "`kk` UInt64"),
+        ("columns.txt", "`k` UInt64", "`k` UInt64\tDEFAULT\t1"),
+        ("columns.txt", "`k` UInt64", "`k` NoSuchType"),
+        ("columns.txt", "7 columns", "8 columns"),
+    ],
+)
+def test_files_that_contradict_each_other_are_found_though_checksums_agree(
+    codec: PartCodec, name: str, old: str, new: str
+) -> None:
+    part = build_part(ROWS, SCHEMA, codec).files
+    other = contents(part)[name].decode().replace(old, new).encode()
+    with pytest.raises(CorruptedData, match=name):
+        read_part(forged(part, name, other), codec)
+
+
+@pytest.mark.parametrize("name", ["columns.txt", "count.txt"])
+def test_every_checksum_counts(codec: PartCodec, name: str) -> None:
+    part = build_part(ROWS, SCHEMA, codec).files
+    checksums = PartChecksums.parse(contents(part)["checksums.txt"].decode())
+    files = tuple(
+        dataclasses.replace(file, hash=bytes(16)) if file.name == name else file for file in checksums.files
+    )
+    text = dataclasses.replace(checksums, files=files).to_text().encode()
+    with pytest.raises(ChecksumDoesntMatch, match=name):
+        read_part(with_file(part, "checksums.txt", text), codec)
 
 
 def test_files_that_do_not_belong_together_are_refused(codec: PartCodec) -> None:

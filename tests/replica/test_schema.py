@@ -204,6 +204,8 @@ BERLIN_NOON = datetime.datetime(2024, 7, 1, 10, tzinfo=datetime.UTC)
         (pa.array([datetime.datetime(2024, 2, 29)]), "Date", [datetime.date(2024, 2, 29)]),
         (pa.array([datetime.datetime(2024, 7, 1, 10)], pa.timestamp("ns")), "DateTime", [BERLIN_NOON]),
         (pa.array(["2024-07-01 12:00:00"]), "DateTime('Europe/Berlin')", [BERLIN_NOON]),
+        (pa.array(["2024-07-01T10:00:00Z", "2024-07-01 10:00:00"]), "DateTime", [BERLIN_NOON] * 2),
+        (pa.array(["2024-07-01 13:00:00+03:00"]), "DateTime('Europe/Berlin')", [BERLIN_NOON]),
         (pa.array([1719828000]), "DateTime", [BERLIN_NOON]),
         (pa.array([datetime.date(2024, 7, 1)]), "DateTime", [BERLIN_NOON.replace(hour=0)]),
         (pa.array([], pa.int64()), "DateTime", []),

@@ -1,0 +1,109 @@
+"""Keys: the lists of expressions behind ORDER BY, PRIMARY KEY and PARTITION BY, and the order of rows by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replica.errors import BadArguments, IllegalColumn
+from replica.expression.compile import Expression, Modulo, compile_node
+from replica.expression.syntax import parse_list
+from replica.schema.table import TableSchema
+from replica.schema.types import Kind
+
+
+@dataclass(frozen=True)
+class Key:
+    """A list of expressions, perhaps none."""
+
+    expressions: tuple[Expression, ...]
+
+    @cached_property
+    def text(self) -> str:
+        """The key as the `metadata` znode has it: `` id % 4, `odd name` ``; empty for an empty key."""
+        return ", ".join(expression.text for expression in self.expressions)
+
+    def __bool__(self) -> bool:
+        return bool(self.expressions)
+
+
+def compile_key(text: str, schema: TableSchema, allow_nullable_key: bool = False) -> Key:
+    """The sorting or primary key of a text: `a`, `(a, b)`, `tuple()`, empty, or as `Key.text` gives it.
+
+    Raises IllegalColumn for a constant, or a Nullable that is not allowed; BadArguments for an expression that comes
+    twice; and what `compile_expression` raises.
+    """
+    key = Key(tuple(compile_node(node, schema) for node in parse_list(text)))
+    _refuse_constants(key, "Sorting key")
+    _refuse_nullable(key, "Sorting key", allow_nullable_key)
+    texts = [expression.text for expression in key.expressions]
+    for position, each in enumerate(texts):
+        if each in texts[:position]:
+            raise BadArguments(f"Sorting key contains a duplicate expression: {each}.")
+    return key
+
+
+def compile_partition_key(
+    text: str,
+    schema: TableSchema,
+    allow_nullable_key: bool = False,
+    allow_floating_point_partition_key: bool = False,
+) -> Key:
+    """The partition key of a text, whose `%` is ClickHouse's `moduloLegacy`.
+
+    Raises IllegalColumn for a constant, or a Nullable that is not allowed; BadArguments for a float that is not;
+    and what `compile_expression` raises.
+    """
+    key = Key(tuple(compile_node(node, schema, Modulo.LEGACY) for node in parse_list(text)))
+    _refuse_constants(key, "Partition key")
+    _refuse_nullable(key, "Partition key", allow_nullable_key)
+    for expression in key.expressions:
+        if expression.type.kind is Kind.FLOAT and not allow_floating_point_partition_key:
+            raise BadArguments(f"Floating point partition key is not supported: {expression.text}.")
+    return key
+
+
+def check_primary_key(primary: Key, sorting: Key) -> None:
+    """Raises BadArguments unless the primary key is a prefix of the sorting key."""
+    if len(primary.expressions) > len(sorting.expressions):
+        raise BadArguments(
+            f"Primary key must be a prefix of the sorting key, but its length: {len(primary.expressions)}"
+            f" is greater than the sorting key length: {len(sorting.expressions)}."
+        )
+    for position, (mine, its) in enumerate(zip(primary.expressions, sorting.expressions, strict=False)):
+        if mine.text != its.text:
+            raise BadArguments(
+                "Primary key must be a prefix of the sorting key,"
+                f" but the column in the position {position} is {its.text}, not {mine.text}."
+            )
+
+
+def sort_block(block: pa.Table, key: Key) -> pa.Table:
+    """The rows in the key's order; rows with equal keys stay in their order.
+
+    ClickHouse's order: strings byte by byte, -0.0 equal to 0.0, NaN after every number, NULL after NaN.
+    """
+    if not key or block.num_rows < 2:
+        return block
+    names = [str(position) for position in range(len(key.expressions))]
+    keys = pa.table([expression.evaluate(block) for expression in key.expressions], names=names)
+    order = pc.sort_indices(keys, sort_keys=[(name, "ascending", "at_end") for name in names])
+    return block.take(order)
+
+
+def _refuse_constants(key: Key, what: str) -> None:
+    for expression in key.expressions:
+        if expression.constant:
+            raise IllegalColumn(f"{what} cannot contain constants, but has {expression.text}.")
+
+
+def _refuse_nullable(key: Key, what: str, allowed: bool) -> None:
+    for expression in key.expressions:
+        if expression.type.nullable and not allowed:
+            raise IllegalColumn(
+                f"{what} contains nullable columns, but merge tree setting `allow_nullable_key` is disabled:"
+                f" {expression.text} is {expression.type}."
+            )
