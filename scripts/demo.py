@@ -148,13 +148,15 @@ def tour(chsim: Chsim, folder: Path) -> None:
     third = insert(chsim, later_flights, "r1", MORE_FLIGHTS, kill_half_way=VICTIM)
     require(statuses(third) == {"stored"}, f"every block is stored, though {VICTIM} is dead")
     waiting = chsim.run("queue", "flights", "--replica", VICTIM)
-    console.print(f"  {VICTIM} is dead. Among the znodes its queue has {len(waiting)} entries; the log has grown on.")
+    known = len(chsim.run("log", "flights"))
+    console.print(f"  Of {known} entries in the log {VICTIM} has {len(waiting)} in its queue among the znodes,")
+    console.print("  and those that came later it has not even heard of.")
 
     chapter(f"6. {VICTIM} comes back and catches up", f"chsim start {VICTIM}")
     chsim.run("start", VICTIM)
     catch_up(chsim, FLIGHTS + MORE_FLIGHTS)
 
-    chapter("7. Do they agree?", "rows, a checksum over the rows, and one over the parts")
+    chapter("7. Do they agree?", "counts, sums and distinct values of the rows; the checksum of every part")
     compare(chsim)
 
 
@@ -224,7 +226,7 @@ def compare(chsim: Chsim) -> None:
             if len({answer[1:] for answer in answers}) == 1:
                 break
             still()
-    table = Table("replica", "rows", "checksum of the rows", "active parts", "checksum of the parts")
+    table = Table("replica", "rows", "fingerprint of rows", "parts", "checksum of parts")
     for answer in answers:
         table.add_row(*answer)
     console.print(table)

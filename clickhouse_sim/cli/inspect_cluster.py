@@ -65,7 +65,10 @@ def show_queue(table: str | None, replica: str | None, folder: Path, renderer: R
     rows = [row for name, address in living.items() for row in _asked_queue(name, address, table)]
     dead = [] if replica in living else _dead_queues(cluster, table, replica, known)
     _require_known(table, known.values(), dead)
-    renderer.table(_QUEUE_COLUMNS, [*rows, *(row for queue in dead for row in queue.rows())])
+    rows += [row for queue in dead for row in queue.rows()]
+    renderer.table(_QUEUE_COLUMNS, rows)
+    if not rows:
+        narrate("Nothing waits in any queue.")
     for queue in dead:
         narrate(
             f"{queue.replica} is not running: its queue of {queue.table_path} is read from znodes."
@@ -82,7 +85,7 @@ def show_log(table: str | None, folder: Path, renderer: Renderer) -> None:
         paths = _matching(table, await znodes.tables(session), known)
         return [(path, await znodes.entries(session, f"{path}/log")) for path in paths]
 
-    logs = znodes.with_session(cluster.folder.settings().coordinator_address, read)
+    logs = znodes.with_session(cluster.coordinator_address(), read)
     if table is not None and not logs:
         raise UnknownTable(f"no table {table} has znodes")
     renderer.table(_LOG_COLUMNS, [_log_row(path, entry) for path, entries in logs for entry in entries])
@@ -104,7 +107,7 @@ def show_parts(table: str | None, replica: str | None, folder: Path, renderer: R
 
 def show_znodes(path: str, depth: int, stat: bool, folder: Path, renderer: Renderer) -> None:
     """The subtree below a path."""
-    address = Cluster(ClusterFolder(folder)).folder.settings().coordinator_address
+    address = Cluster(ClusterFolder(folder)).coordinator_address()
     found = znodes.with_session(address, lambda session: znodes.subtree(session, path.rstrip("/") or "/", depth))
     columns = ("path", "data", *(_STAT_COLUMNS if stat else ()))
     renderer.table(columns, [(node.path, _text(node.data), *(_stat_row(node) if stat else ())) for node in found])
@@ -171,8 +174,7 @@ def _dead_queues(
     cluster: Cluster, table: str | None, replica: str | None, known: dict[str, list[_Table]]
 ) -> list[_DeadQueue]:
     """The queues of replicas that no living server says are its own."""
-    settings = cluster.folder.settings()
-    if len(known) == len(settings.replica_names):
+    if len(known) == len(cluster.folder.settings().replica_names):
         return []
     alive = {(each.zookeeper_path, each.replica_name) for tables in known.values() for each in tables}
 
@@ -185,7 +187,7 @@ def _dead_queues(
             if (path, name) not in alive and replica in (None, name)
         ]
 
-    return znodes.with_session(settings.coordinator_address, read)
+    return znodes.with_session(cluster.coordinator_address(), read)
 
 
 def _matching(table: str | None, paths: list[str], known: Iterable[_Table]) -> list[str]:

@@ -126,7 +126,7 @@ def _plain(value: Any) -> Any:
         case bytes():
             return value.decode("utf-8", "replace")
         case datetime.datetime():
-            return value.isoformat(sep=" ")
+            return value.isoformat(sep=" ", timespec="milliseconds" if value.microsecond else "seconds")
         case Mapping():
             return {str(key): _plain(item) for key, item in value.items()}
         case list() | tuple():

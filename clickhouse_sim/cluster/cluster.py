@@ -118,6 +118,14 @@ class Cluster:
         states = {name: self.folder.ready(name) for name in self.folder.settings().replica_names}
         return {name: ready.endpoint for name, ready in states.items() if ready is not None}
 
+    def coordinator_address(self) -> str:
+        """Where the coordinator serves. Raises ClusterUnreachable when it does not."""
+        self.folder.settings()
+        ready = self.folder.ready(COORDINATOR)
+        if ready is None:
+            raise ClusterUnreachable("the coordinator is not running: start it with chsim start coordinator")
+        return ready.endpoint
+
     def chosen_replica(self, name: str | None) -> tuple[str, str]:
         """Name and endpoint of the replica of that name, or of the first one that serves.
 

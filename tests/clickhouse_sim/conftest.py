@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from clickhouse_sim.cli.main import main
-from clickhouse_sim.cluster.folder import ClusterFolder, Settings
+from clickhouse_sim.cluster.folder import COORDINATOR, ClusterFolder, Settings
 from clickhouse_sim.cluster.processes import ProcessId, start_of
 from coordinator.server import CoordinatorServer
 from replica.commands import (
@@ -180,6 +180,14 @@ class ToyLoop:
         self.loop.close()
 
 
+def _write_running(folder: ClusterFolder, member: str, address: str) -> None:
+    """As if this process were the member."""
+    folder.write_process(member, ProcessId(os.getpid(), start_of(os.getpid()) or ""))
+    folder.data(member).mkdir()
+    ready = {"pid": os.getpid(), "addresses": {"endpoint": address}}
+    (folder.data(member) / "ready.json").write_text(json.dumps(ready))
+
+
 @pytest.fixture
 def toy_loop() -> Iterator[ToyLoop]:
     loop = ToyLoop()
@@ -199,12 +207,8 @@ def toy_cluster(tmp_path: Path, toy_loop: ToyLoop) -> Iterator[ToyCluster]:
         return Endpoint(server)
 
     endpoints = {name: toy_loop.run(open_endpoint(server)) for name, server in servers.items()}
-    myself = ProcessId(os.getpid(), start_of(os.getpid()) or "")
     for name, endpoint in endpoints.items():
-        folder.write_process(name, myself)
-        folder.data(name).mkdir()
-        ready = {"pid": os.getpid(), "addresses": {"endpoint": f"127.0.0.1:{endpoint.port}"}}
-        (folder.data(name) / "ready.json").write_text(json.dumps(ready))
+        _write_running(folder, name, f"127.0.0.1:{endpoint.port}")
     yield ToyCluster(folder, servers)
     for endpoint in endpoints.values():
         toy_loop.run(endpoint.stop())
@@ -215,7 +219,6 @@ def coordinated_cluster(toy_cluster: ToyCluster, toy_loop: ToyLoop, tmp_path: Pa
     """The toy cluster with a real coordination service."""
     server = CoordinatorServer("127.0.0.1:0", tmp_path / "journal", tick_ms=500)
     toy_loop.run(server.start())
-    port = int(server.address.rpartition(":")[2])
-    toy_cluster.folder.write_settings(Settings(replicas=2, session_timeout=1.0, coordinator_port=port))
+    _write_running(toy_cluster.folder, COORDINATOR, server.address)
     yield toy_cluster
     toy_loop.run(server.stop())

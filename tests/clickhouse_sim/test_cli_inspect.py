@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from clickhouse_sim.cli.main import main
+from clickhouse_sim.cluster.cluster import Cluster
 from coordinator.kazoo_client import KazooCoordinator
 
 _GET = "format version: 4\ncreate_time: 2024-01-01 10:00:00\nsource replica: r1\nblock_id: all_123\nget\nall_0_0_0\n"
@@ -50,7 +51,7 @@ def cluster(coordinated_cluster: Any) -> Any:
     }
 
     async def write() -> None:
-        session = await KazooCoordinator(coordinated_cluster.folder.settings().coordinator_address).connect()
+        session = await KazooCoordinator(Cluster(coordinated_cluster.folder).coordinator_address()).connect()
         for path, data in znodes.items():
             await session.create(path, data.encode())
         await session.close()
@@ -179,7 +180,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_a_busy_port_is_one_sentence(coordinated_cluster: Any, tmp_path: Path) -> None:
-    address = coordinated_cluster.folder.settings().coordinator_address
+    address = Cluster(coordinated_cluster.folder).coordinator_address()
     command = ["coordinator", "serve", "--listen", address, "--dir", str(tmp_path / "second")]
     root = Path(__file__).parents[2]
     done = subprocess.run(
