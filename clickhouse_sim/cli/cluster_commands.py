@@ -26,12 +26,10 @@ _WHAT_NEXT = """Try next:
 @click.option(
     "--session-timeout",
     type=click.FloatRange(0.5, 600),
-    default=6.0,
-    show_default=True,
-    help="Seconds after which the coordinator gives up a silent replica.",
+    help="Seconds after which the coordinator gives up a silent replica; 6, or as in the folder.",
 )
 @cluster_folder
-def up(replicas: int | None, session_timeout: float, folder: Path) -> None:
+def up(replicas: int | None, session_timeout: float | None, folder: Path) -> None:
     """Start a coordinator and its replicas in the background.
 
     \b

@@ -68,11 +68,11 @@ def show_queue(table: str | None, replica: str | None, folder: Path, renderer: R
     rows += [row for queue in dead for row in queue.rows()]
     renderer.table(_QUEUE_COLUMNS, rows)
     if not rows:
-        narrate("Nothing waits in any queue.")
+        narrate("No entry waits in a queue.")
     for queue in dead:
         narrate(
-            f"{queue.replica} is not running: its queue of {queue.table_path} is read from znodes."
-            " Tries and reasons were in its memory."
+            f"{queue.replica} is not running: its queue of {queue.table_path} is read from znodes (tries and reasons"
+            f" were in its memory). Of the log it has not copied {queue.unheard} entries yet."
         )
 
 
@@ -155,6 +155,7 @@ class _DeadQueue:
     table_path: str
     replica: str
     entries: list[znodes.DecodedEntry]
+    unheard: int
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
         for each in self.entries:
@@ -181,7 +182,12 @@ def _dead_queues(
     async def read(session: Session) -> list[_DeadQueue]:
         paths = _matching(table, await znodes.tables(session), [each for tables in known.values() for each in tables])
         return [
-            _DeadQueue(path, name, await znodes.entries(session, f"{path}/replicas/{name}/queue"))
+            _DeadQueue(
+                path,
+                name,
+                await znodes.entries(session, f"{path}/replicas/{name}/queue"),
+                await znodes.unheard(session, path, name),
+            )
             for path in paths
             for name in await znodes.replicas(session, path)
             if (path, name) not in alive and replica in (None, name)

@@ -65,9 +65,7 @@ def _create(statement: CreateTable, cluster: Cluster, replica: str | None, rende
     )
     if failed:
         absent_from = ", ".join(each.replica for each in failed)
-        raise ClusterError(
-            f"{statement.table} could not be created on {absent_from}, on the others it was: run it again there"
-        )
+        raise ClusterError(f"{statement.table} was not created on {absent_from}: {_message(failed[0])}")
     absent = [] if replica else [name for name in cluster.folder.settings().replica_names if name not in addresses]
     if absent:
         narrate(

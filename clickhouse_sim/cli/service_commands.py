@@ -33,7 +33,14 @@ def coordinator() -> None:
 @coordinator.command("serve")
 @click.option("--listen", type=_Address(), default="127.0.0.1:2181", show_default=True, help="Port 0: any free one.")
 @_data_folder
-def serve_coordinator(listen: tuple[str, int], folder: Path) -> None:
+@click.option(
+    "--tick-ms",
+    type=click.IntRange(10, 60_000),
+    default=2000,
+    show_default=True,
+    help="ZooKeeper's tickTime: sessions may last from 2 to 20 ticks.",
+)
+def serve_coordinator(listen: tuple[str, int], folder: Path, tick_ms: int) -> None:
     """Serve until SIGTERM.
 
     \b
@@ -41,7 +48,7 @@ def serve_coordinator(listen: tuple[str, int], folder: Path) -> None:
     """
     from clickhouse_sim.cluster.coordinator_process import serve
 
-    serve(listen, folder)
+    serve(listen, folder, tick_ms)
 
 
 @click.group()

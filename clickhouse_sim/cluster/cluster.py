@@ -15,6 +15,8 @@ from clickhouse_sim.cluster.errors import ClusterError, ClusterUnreachable
 from clickhouse_sim.cluster.folder import COORDINATOR, LOOPBACK, ClusterFolder, Ready, Settings
 from clickhouse_sim.cluster.processes import spawn
 
+DEFAULT_REPLICAS = 3
+DEFAULT_SESSION_TIMEOUT = 6.0
 READY_SECONDS = 60.0
 STOP_SECONDS = 15.0
 _POLL_SECONDS = 0.02
@@ -37,7 +39,12 @@ def member_command(folder: ClusterFolder, settings: Settings, member: str) -> li
     program = [sys.executable, "-m", "clickhouse_sim"]
     data = ["--dir", str(folder.data(member))]
     if member == COORDINATOR:
-        return [*program, "coordinator", "serve", "--listen", settings.coordinator_address, *data]
+        # With four ticks to the timeout, the coordinator grants it: sessions last from 2 to 20 ticks.
+        tick_ms = max(10, round(settings.session_timeout * 1000 / 4))
+        return [
+            *(*program, "coordinator", "serve", "--listen", settings.coordinator_address, *data),
+            *("--tick-ms", str(tick_ms)),
+        ]
     return [
         *(*program, "replica", "serve", "--name", member, "--zookeeper", settings.coordinator_address, *data),
         *("--session-timeout", str(settings.session_timeout)),
@@ -53,9 +60,10 @@ class Cluster:
 
     # --- changes ---------------------------------------------------------------------------------------------
 
-    def up(self, replicas: int | None, session_timeout: float) -> Settings:
+    def up(self, replicas: int | None = None, session_timeout: float | None = None) -> Settings:
         """Start a new cluster, or the one whose folder this is, and return when all of it serves.
 
+        What is not said is as it was the last time, else 3 replicas and a session timeout of 6 seconds.
         Raises ClusterError when it runs already, has another number of replicas, or a member does not come up;
         in that case all that was started is stopped again.
         """
@@ -143,17 +151,16 @@ class Cluster:
 
     # --- members ---------------------------------------------------------------------------------------------
 
-    def _settings_for(self, replicas: int | None, session_timeout: float) -> Settings:
-        count = replicas if replicas is not None else 3
-        if self.folder.has_cluster():
-            known = self.folder.settings().replicas
-            if replicas not in (None, known):
-                raise ClusterError(
-                    f"{self.folder.root} holds a cluster of {known} replicas, not {replicas}:"
-                    " leave --replicas out to start it again, or name another folder with --dir"
-                )
-            count = known
-        return Settings(count, session_timeout, _free_port())
+    def _settings_for(self, replicas: int | None, session_timeout: float | None) -> Settings:
+        if not self.folder.has_cluster():
+            return Settings(replicas or DEFAULT_REPLICAS, session_timeout or DEFAULT_SESSION_TIMEOUT, _free_port())
+        known = self.folder.settings()
+        if replicas not in (None, known.replicas):
+            raise ClusterError(
+                f"{self.folder.root} holds a cluster of {known.replicas} replicas, not {replicas}:"
+                " leave --replicas out to start it again, or name another folder with --dir"
+            )
+        return Settings(known.replicas, session_timeout or known.session_timeout, _free_port())
 
     def _start(self, settings: Settings, members: Sequence[str]) -> list[Ready]:
         """Start the members' processes together; what they say once they serve."""

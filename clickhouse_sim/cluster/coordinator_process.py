@@ -12,11 +12,8 @@ from clickhouse_sim.cluster.process_log import log_to_stderr
 from coordinator import server
 from coordinator.journal import JournalDamaged, JournalInUse
 
-# Sessions last between 2 and 20 ticks: with this one a cluster may ask for anything from a second to a minute.
-_TICK_MS = 500
 
-
-def serve(listen: tuple[str, int], folder: Path) -> None:
+def serve(listen: tuple[str, int], folder: Path, tick_ms: int) -> None:
     """Serve until SIGTERM or SIGINT; `ready.json` in the folder says where, once it does.
 
     Raises OSError when the address is taken, and ClusterError when the journal in the folder cannot be used.
@@ -29,6 +26,6 @@ def serve(listen: tuple[str, int], folder: Path) -> None:
         logging.getLogger(__name__).info("serving on %s", address)
 
     try:
-        asyncio.run(server.serve(f"{listen[0]}:{listen[1]}", folder / "journal", tick_ms=_TICK_MS, on_ready=on_ready))
+        asyncio.run(server.serve(f"{listen[0]}:{listen[1]}", folder / "journal", tick_ms=tick_ms, on_ready=on_ready))
     except (JournalInUse, JournalDamaged) as problem:
         raise ClusterError(str(problem)) from None

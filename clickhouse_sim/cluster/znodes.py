@@ -11,9 +11,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from coordinator.kazoo_client import KazooCoordinator
-
 from coordinator.api import NoNode, Session, Stat
+from coordinator.kazoo_client import KazooCoordinator
 from replica.errors import ClickHouseError
 from replica.log_entry import EntryType, LogEntry
 
@@ -99,6 +98,14 @@ async def entries(session: Session, folder: str) -> list[DecodedEntry]:
     names = await _children(session, folder)
     found = await session.get_many([f"{folder}/{name}" for name in names])
     return [_decoded(name, *node) for name, node in zip(names, found, strict=True) if node is not None]
+
+
+async def unheard(session: Session, table_path: str, replica: str) -> int:
+    """How many entries of the shared log the replica has not copied into its queue."""
+    found = (await session.get_many([f"{table_path}/replicas/{replica}/log_pointer"]))[0]
+    pointer = int(found[0] or b"0") if found is not None else 0
+    names = await _children(session, f"{table_path}/log")
+    return sum(int(name.removeprefix("log-")) >= pointer for name in names)
 
 
 async def subtree(session: Session, path: str, depth: int) -> list[Znode]:

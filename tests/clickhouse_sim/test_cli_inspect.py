@@ -45,6 +45,7 @@ def cluster(coordinated_cluster: Any) -> Any:
         "/tables/t/replicas/r1": "",
         "/tables/t/replicas/r1/queue": "",
         "/tables/t/replicas/r2": "",
+        "/tables/t/replicas/r2/log_pointer": "2",
         "/tables/t/replicas/r2/queue": "",
         "/tables/t/replicas/r2/queue/queue-0000000000": _GET,
         "/tables/t/replicas/r2/queue/queue-0000000001": _MERGE,
@@ -78,7 +79,9 @@ def test_the_queue_of_a_dead_replica_is_read_from_znodes_and_says_so(cluster: An
     ]
     assert {each["told_by"] for each in entries} == {"znodes"}
     assert {(each["num_tries"], each["num_postponed"], each["postpone_reason"]) for each in entries} == {(None,) * 3}
-    assert "r2 is not running" in cluster.chsim("queue").stderr
+    narration = cluster.chsim("queue").stderr
+    assert "r2 is not running" in narration
+    assert "it has not copied 1 entries yet" in narration
     assert [each["replica"] for each in cluster.records("queue")] == ["r1", "r2", "r2"]
 
 

@@ -62,7 +62,7 @@ def running(cluster: Cluster) -> list[str]:
 
 
 def test_up_kill_start_down(cluster: Cluster) -> None:
-    settings = cluster.up(2, 6.0)
+    settings = cluster.up(2)
     assert settings.replica_names == ("r1", "r2")
     assert running(cluster) == ["coordinator", "r1", "r2"]
     assert list(cluster.living_replicas()) == ["r1", "r2"]
@@ -79,34 +79,42 @@ def test_up_kill_start_down(cluster: Cluster) -> None:
 
 
 def test_a_second_up_says_that_it_runs(cluster: Cluster) -> None:
-    cluster.up(1, 6.0)
+    cluster.up(1)
     with pytest.raises(ClusterError, match="chsim down"):
-        cluster.up(1, 6.0)
+        cluster.up(1)
     assert running(cluster) == ["coordinator", "r1"]
 
 
 def test_up_starts_the_cluster_of_the_folder_again(cluster: Cluster) -> None:
-    cluster.up(2, 6.0)
+    cluster.up(2)
     cluster.down()
     with pytest.raises(ClusterError, match="2 replicas, not 3"):
-        cluster.up(3, 6.0)
-    assert cluster.up(None, 6.0).replicas == 2
+        cluster.up(3)
+    assert cluster.up().replicas == 2
     assert running(cluster) == ["coordinator", "r1", "r2"]
+
+
+def test_up_keeps_the_session_timeout_unless_another_is_asked_for(cluster: Cluster) -> None:
+    assert cluster.up(1, 2.5).session_timeout == 2.5
+    cluster.down()
+    assert cluster.up().session_timeout == 2.5
+    cluster.down()
+    assert cluster.up(session_timeout=9.0).session_timeout == 9.0
 
 
 def test_up_after_a_reboot(cluster: Cluster) -> None:
     """The pid files name processes of an earlier life, one of whose pids is another process now."""
-    cluster.up(1, 6.0)
+    cluster.up(1)
     cluster.down()
     cluster.folder.write_process("r1", ProcessId(os.getpid(), "another boot 17"))
     cluster.folder.write_process(COORDINATOR, ProcessId(2**22 - 1, "another boot 18"))
     assert running(cluster) == []
-    cluster.up(None, 6.0)
+    cluster.up()
     assert running(cluster) == ["coordinator", "r1"]
 
 
 def test_a_recycled_pid_is_never_signalled(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.up(1, 6.0)
+    cluster.up(1)
     cluster.kill("r1")
     bystander = spawn([sys.executable, "-c", "import signal; signal.pause()"], tmp_path / "log", {})
     cluster.folder.write_process("r1", ProcessId(bystander.pid, "another boot 17"))
@@ -121,11 +129,11 @@ def test_a_recycled_pid_is_never_signalled(cluster: Cluster, tmp_path: Path) -> 
 def test_a_member_that_does_not_come_up_takes_the_others_down(cluster: Cluster, launcher: ToyLauncher) -> None:
     launcher.temper["r2"] = "broken"
     with pytest.raises(ClusterError, match=r"r2 ended while it started(.|\n)*I cannot serve"):
-        cluster.up(2, 6.0)
+        cluster.up(2)
     assert not cluster.folder.has_cluster()
     assert all(cluster.folder.process(member) is None for member in (COORDINATOR, "r1", "r2"))
     launcher.temper.clear()
-    cluster.up(3, 6.0)
+    cluster.up(3)
     assert len(running(cluster)) == 4
 
 
@@ -134,7 +142,7 @@ def test_a_member_that_ignores_sigterm_is_killed(
 ) -> None:
     monkeypatch.setattr(cluster_module, "STOP_SECONDS", 0.2)
     launcher.temper["r1"] = "stubborn"
-    cluster.up(1, 6.0)
+    cluster.up(1)
     assert cluster.down() == ["r1", "coordinator"]
     assert running(cluster) == []
 
@@ -142,7 +150,7 @@ def test_a_member_that_ignores_sigterm_is_killed(
 def test_misuse(cluster: Cluster) -> None:
     with pytest.raises(ClusterUnreachable, match="chsim up"):
         cluster.status()
-    cluster.up(1, 6.0)
+    cluster.up(1)
     with pytest.raises(UnknownMember, match="coordinator, r1"):
         cluster.kill("r9")
     with pytest.raises(ClusterError, match="running already"):
@@ -161,11 +169,11 @@ def test_misuse(cluster: Cluster) -> None:
 
 def test_only_one_command_changes_a_cluster_at_a_time(cluster: Cluster) -> None:
     with cluster.folder.locked(), pytest.raises(ClusterError, match="another chsim"):
-        cluster.up(1, 6.0)
+        cluster.up(1)
 
 
 def test_broken_files_are_told_or_ignored(cluster: Cluster) -> None:
-    cluster.up(1, 6.0)
+    cluster.up(1)
     (cluster.folder.data("r1") / "ready.json").write_text("{")
     assert running(cluster) == ["coordinator"]
     cluster.down()
@@ -178,7 +186,7 @@ def test_broken_files_are_told_or_ignored(cluster: Cluster) -> None:
 
 def test_a_stale_ready_file_is_not_believed(cluster: Cluster) -> None:
     """`ready.json` of a process that was killed says nothing about the one that is starting."""
-    cluster.up(1, 6.0)
+    cluster.up(1)
     stale = (cluster.folder.data("r1") / "ready.json").read_text()
     cluster.kill("r1")
     (cluster.folder.data("r1") / "ready.json").write_text(stale)
@@ -192,3 +200,5 @@ def test_members_run_in_the_same_python(tmp_path: Path) -> None:
     assert command[:6] == [sys.executable, "-m", "clickhouse_sim", "replica", "serve", "--name"]
     assert command[command.index("--zookeeper") + 1] == "127.0.0.1:2181"
     assert command[command.index("--session-timeout") + 1] == "6.0"
+    coordinator = member_command(ClusterFolder(tmp_path), settings, COORDINATOR)
+    assert coordinator[coordinator.index("--tick-ms") + 1] == "1500"
