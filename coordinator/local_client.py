@@ -45,7 +45,7 @@ class Delivery(Protocol):
 
         `label` is the client's name, the session (`s1`; `-` before there is one), what it is (`connect`,
         `welcome`, `request`, `reply`, `event`, `goodbye`, `heartbeat`) and, for most, of what:
-        `r1 s3 request 7 Create /a`.
+        `r1 s3 request 7 Create /a`, `r1 s3 reply 7 Create`.
         """
         ...
 
@@ -264,8 +264,10 @@ class _Connection:
         if self.dead.done():
             return
         # An event may overtake the reply, so the client's side of the watch is armed with the service's.
-        self._arm(self._pending[xid], reply)
-        self._to_client.send(self._label(f"reply {xid}"), lambda: self._answered(xid, reply))
+        pending = self._pending[xid]
+        self._arm(pending, reply)
+        label = self._label(f"reply {xid} {type(pending.request).__name__}")
+        self._to_client.send(label, lambda: self._answered(xid, reply))
 
     def send_event(self, event: Event) -> None:
         if self.dead.done():

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from coordinator.api import CoordinationError, NoNode, Operation, SessionLost, Set
+from coordinator.api import CoordinationError, NoNode, SessionLost
 from replica.errors import ClickHouseError
+from replica.log_puller import insert_time_operations
 from replica.operations import execute
 from replica.pools import Pool
 from replica.queue import QueuedEntry
@@ -96,19 +97,9 @@ class Executor:
             return
         try:
             await self._session.delete(self._state.znodes.queue_entry(queued.znode_name))
-            await self._write_insert_times()
+            if operations := insert_time_operations(self._state):
+                await self._session.multi(operations)
         except NoNode:
             pass
         except CoordinationError as problem:
             log.info("%s: cannot remove %s: %s", self._state.full_name, queued.znode_name, problem)
-
-    async def _write_insert_times(self) -> None:
-        znodes = self._state.znodes
-        changed = self._state.queue.take_insert_time_changes()
-        operations: list[Operation] = []
-        if changed.min_unprocessed is not None:
-            operations.append(Set(znodes.min_unprocessed_insert_time, str(changed.min_unprocessed).encode()))
-        if changed.max_processed is not None:
-            operations.append(Set(znodes.max_processed_insert_time, str(changed.max_processed).encode()))
-        if operations:
-            await self._session.multi(operations)

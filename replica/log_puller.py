@@ -23,6 +23,16 @@ MAX_MULTI_OPS = 100
 RETRY_SECONDS = 1.0
 
 
+def insert_time_operations(state: TableState) -> list[Operation]:
+    """What brings the replica's insert-time znodes up to date; nothing if they are."""
+    changed = state.queue.take_insert_time_changes()
+    times = (
+        (state.znodes.min_unprocessed_insert_time, changed.min_unprocessed),
+        (state.znodes.max_processed_insert_time, changed.max_processed),
+    )
+    return [Set(path, str(time).encode()) for path, time in times if time is not None]
+
+
 class LogPuller:
     """The puller of one table under one session."""
 
@@ -90,11 +100,8 @@ class LogPuller:
             Create(f"{self._znodes.queue}/queue-", text, sequential=True) for text, _ in texts
         ]
         operations = [*creates, Set(self._znodes.log_pointer, str(sequence_number(names[-1]) + 1).encode())]
-        before = state.queue.min_unprocessed_insert_time
         state.queue.expect_inserts(entries)
-        earliest = state.queue.min_unprocessed_insert_time
-        if earliest != before:
-            operations.append(Set(self._znodes.min_unprocessed_insert_time, str(earliest).encode()))
+        operations += insert_time_operations(state)
         results = await self._session.multi_checked(operations)
         for path, entry in zip(results, entries, strict=False):
             assert isinstance(path, str)

@@ -12,10 +12,10 @@ from replica.errors import AllReplicasLost, ReplicaAlreadyExists
 from replica.session import ServerSession, ensure_path
 from replica.table_structure import TableStructure
 from replica.znodes import (
-    LEADERS,
     ReplicaContents,
     ReplicaZnodes,
     later_additions,
+    leaders,
     replica_creation,
     table_creation,
 )
@@ -109,14 +109,13 @@ def _contents(
 
 async def add_later_znodes(session: ServerSession, znodes: ReplicaZnodes, table_uuid: str) -> None:
     """Make the znodes of newer releases that the table lacks; at creation and at every start."""
-    root = znodes.table.root
-    additions = [
-        *later_additions(znodes.table),
-        (znodes.table.table_shared_id, table_uuid),
-        (f"{root}/{LEADERS[0]}", LEADERS[1]),
-    ]
-    for path, value in additions:
+    for path, value in [*later_additions(znodes.table), (znodes.table.table_shared_id, table_uuid)]:
         try:
             await session.create(path, value.encode())
         except NodeExists:
             pass
+    try:
+        await session.multi(leaders(znodes.table))
+    except MultiFailed as failure:
+        if not isinstance(failure.error, NodeExists):
+            raise failure.error from failure

@@ -8,6 +8,7 @@ session carries a check of that version, as ClickHouse's session-checked multis 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Sequence
@@ -106,10 +107,8 @@ async def ensure_path(session: Session, path: str) -> None:
     """Create the persistent znode and its missing ancestors; those that exist are fine."""
     steps = path.strip("/").split("/")
     for depth in range(1, len(steps) + 1):
-        try:
+        with contextlib.suppress(NodeExists):
             await session.create("/" + "/".join(steps[:depth]))
-        except NodeExists:
-            pass
 
 
 async def open_server_session(coordinator: Coordinator, server_uuid: str) -> ServerSession:

@@ -158,7 +158,6 @@ def table_creation(table: TableZnodes, replica: ReplicaZnodes, contents: Replica
         (f"{root}/deduplication_hashes", ""),
         (table.block_numbers, ""),
         (f"{root}/nonincrement_block_numbers", ""),
-        (f"{root}/leader_election", ""),
         (f"{root}/temp", ""),
         (table.insert_lock_value, ""),
         (table.other_lock_value, ""),
@@ -236,7 +235,10 @@ def later_additions(table: TableZnodes) -> list[tuple[str, str]]:
     ]
 
 
-LEADERS = ("leader_election/leader_election-0", "all (multiple leaders Ok)")
+def leaders(table: TableZnodes) -> list[Operation]:
+    """What tells releases that still elect a leader that every replica is one."""
+    election = f"{table.root}/leader_election"
+    return [Create(election), Create(f"{election}/leader_election-0", b"all (multiple leaders Ok)")]
 
 
 @dataclass(frozen=True, slots=True)

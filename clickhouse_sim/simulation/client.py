@@ -1,4 +1,4 @@
-"""A client of simulated servers: inserts and scans that cross the network as bytes, and the door that answers them."""
+"""A client of simulated servers, and the door that answers it: what they say crosses the network as bytes."""
 
 from __future__ import annotations
 
@@ -7,51 +7,43 @@ import json
 
 import pyarrow as pa
 
-from clickhouse_sim.simulation.gate import Gate
-from clickhouse_sim.simulation.network import Network
+from clickhouse_sim.simulation.network import Answer, Network
 from replica.commands import BlockOutcome, Command, InsertOptions, from_json, to_json
-from replica.environment import Environment
 from replica.errors import BadArguments, NetworkError
-from replica.server import Server, ServerConfig
+from replica.server import DEFAULT_DATABASE, Server
 
 _PORT = 9000
 
 
-class SimulatedServer:
-    """A server together with its door for clients."""
+def door_of(replica: str) -> str:
+    """The address at which a replica answers clients."""
+    return f"{replica}:{_PORT}"
 
-    def __init__(self, name: str, environment: Environment, network: Network, gate: Gate, config: ServerConfig) -> None:
-        self.server = Server(environment, config)
-        self._name = name
-        self._network = network
-        self._gate = gate
 
-    async def run(self) -> None:
-        self._network.listen(address_of(self._name), self._answer, self._gate)
-        try:
-            await self.server.run()
-        finally:
-            self._network.hang_up(address_of(self._name))
+def answer_with(server: Server) -> Answer:
+    """What a server's door does with a question. Errors cross as the network carries them."""
 
-    async def _answer(self, question: bytes) -> bytes:
+    async def answer(question: bytes) -> bytes:
         header, _, payload = question.partition(b"\n")
         record = json.loads(header)
         match record["what"]:
             case "execute":
-                return json.dumps(await self.server.execute(from_json(record["command"]))).encode()
+                return json.dumps(await server.execute(from_json(record["command"]))).encode()
             case "insert":
                 options = from_json(record["options"])
-                outcome = await self.server.insert("default", record["table"], options, 0, _table(payload))
+                outcome = await server.insert(DEFAULT_DATABASE, record["table"], options, 0, _to_table(payload))
                 return to_json(outcome).encode()
-            case _:
-                raise BadArguments(f"a simulated server is not asked to {record['what']}")
+            case unknown:
+                raise BadArguments(f"a simulated server is not asked to {unknown}")
+
+    return answer
 
 
 class SimulatedClient:
     """One client machine; every question has a deadline, after which its outcome is not known."""
 
     def __init__(self, name: str, network: Network, deadline_seconds: float) -> None:
-        self._name = name
+        self.name = name
         self._network = network
         self._deadline_seconds = deadline_seconds
 
@@ -62,7 +54,7 @@ class SimulatedClient:
     async def insert(self, replica: str, table: str, options: InsertOptions, block: pa.Table) -> BlockOutcome:
         """Raises ClickHouseError; NetworkError when no answer came in time: the block may be stored or not."""
         header = {"what": "insert", "table": table, "options": to_json(options)}
-        outcome = from_json(await self._ask(replica, header, _bytes(block)))
+        outcome = from_json(await self._ask(replica, header, _to_bytes(block)))
         assert isinstance(outcome, BlockOutcome)
         return outcome
 
@@ -70,23 +62,18 @@ class SimulatedClient:
         question = json.dumps(header).encode() + b"\n" + payload
         try:
             async with asyncio.timeout(self._deadline_seconds):
-                return await self._network.ask(self._name, address_of(replica), header["what"], question)
+                return await self._network.ask(self.name, door_of(replica), header["what"], question)
         except TimeoutError:
             raise NetworkError(f"no answer from {replica} within {self._deadline_seconds:g} s") from None
 
 
-def address_of(replica: str) -> str:
-    """Where a replica's door for clients is."""
-    return f"{replica}:{_PORT}"
-
-
-def _bytes(block: pa.Table) -> bytes:
+def _to_bytes(block: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, block.schema) as writer:
         writer.write_table(block)
     return bytes(sink.getvalue())
 
 
-def _table(data: bytes) -> pa.Table:
+def _to_table(data: bytes) -> pa.Table:
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         return reader.read_all()

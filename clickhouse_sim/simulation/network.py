@@ -49,6 +49,7 @@ class Network:
         self._chance = chance
         self._trace = trace
         self._cuts: set[frozenset[str]] = set()
+        self._without_multi_replies: set[str] = set()
         self._doors: dict[str, _Door] = {}
 
     # --- one message -----------------------------------------------------------------------------------------
@@ -56,7 +57,7 @@ class Network:
     def delay(self, one: str, other: str, what: str) -> float | None:
         """Seconds that a message between these machines is on its way, None if it is lost."""
         weather = self.weather
-        lost = frozenset((one, other)) in self._cuts
+        lost = frozenset((one, other)) in self._cuts or self._is_muted(one, what)
         if not lost and weather.loss_permille:
             lost = self._chance.choose("message lost", _SHARES) >= 1000 - weather.loss_permille
         if lost:
@@ -74,6 +75,19 @@ class Network:
         """Undo `cut`; fine if there is none."""
         self._cuts.discard(frozenset((one, other)))
         self._trace.note("network", f"healed {one} {other}")
+
+    def lose_multi_replies(self, client: str) -> None:
+        """From now on the coordination service applies this client's multis, and every reply to one is lost."""
+        self._without_multi_replies.add(client)
+        self._trace.note("network", f"loses multi replies to {client}")
+
+    def deliver_multi_replies(self, client: str) -> None:
+        """Undo `lose_multi_replies`; fine if there is none."""
+        self._without_multi_replies.discard(client)
+        self._trace.note("network", f"delivers multi replies to {client}")
+
+    def _is_muted(self, client: str, what: str) -> bool:
+        return client in self._without_multi_replies and " reply " in what and what.endswith(" Multi")
 
     def link(self, one: str, other: str, gate: Gate) -> Link:
         """The way between two machines for a life of `one`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from coordinator.api import BadVersion, Check, Create, MultiFailed, NoNode, Set
+from coordinator.api import BadVersion, Check, Create, MultiFailed, NoNode, Operation, Set
 from replica.errors import AllReplicasLost, ReplicaStatusChanged
 from replica.log_entry import EntryType, LogEntry
 from replica.log_puller import MAX_MULTI_OPS
@@ -83,7 +83,7 @@ async def _take_over_pointer(session: ServerSession, znodes: ReplicaZnodes, sour
             raise ReplicaStatusChanged(f"Replica {source.root} became lost while it was being cloned")
         pointer, pointer_stat = await session.get(source.log_pointer)
         names = await session.children(source.queue)
-        operations = [
+        operations: list[Operation] = [
             Set(znodes.log_pointer, pointer),
             Check(source.is_lost, is_lost_stat.version),
             Check(source.log_pointer, pointer_stat.version),

@@ -93,6 +93,9 @@ async def _load_queue(state: TableState, session: ServerSession) -> None:
         if answer is not None:
             value, stat = answer
             state.queue.insert(name, LogEntry.parse(value.decode(), znode_ctime_ms=stat.ctime))
+    earliest = str(state.queue.min_unprocessed_insert_time).encode()
+    if (await session.get(znodes.min_unprocessed_insert_time))[0] not in (earliest, b""):
+        await session.set(znodes.min_unprocessed_insert_time, earliest)
     state.queue_changed.set()
 
 

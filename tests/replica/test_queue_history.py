@@ -1,9 +1,11 @@
 """Whole histories: invented ones, and what a real cluster had in its znodes."""
 
 import json
+import random
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import settings
@@ -15,6 +17,8 @@ from replica.part_name import PartName
 from replica.part_set import PartSet
 from replica.queue import QueuedEntry, ReplicationQueue
 from replica.selection import Limits, select
+
+T = TypeVar("T")
 
 REAL_STATES = [
     json.loads(line)
@@ -44,6 +48,15 @@ def test_real_znodes_give_the_parts_that_the_servers_had(state: dict[str, Any]) 
         expected_later.append(data_parts(queue.virtual_parts))
     # Whatever a replica has not done yet: once it has, all have the same.
     assert all(parts == expected_later[0] for parts in expected_later)
+
+
+numbers = st.integers(0, 999)
+
+
+def nth(items: Iterable[T], number: int) -> T:
+    """One of the items; every number names one."""
+    members = list(items)
+    return members[number % len(members)]
 
 
 class QueueHistory(RuleBasedStateMachine):
@@ -78,16 +91,21 @@ class QueueHistory(RuleBasedStateMachine):
 
     # --- the log grows ---
 
-    @rule(partition=st.sampled_from("ab"), kind=st.sampled_from([EntryType.GET_PART, EntryType.ATTACH_PART]))
-    def insert(self, partition: str, kind: EntryType) -> None:
-        self.log(kind, new_part=PartName.inserted(partition, self.new_block(partition)))
+    @rule(partition=st.sampled_from("ab"), parts=st.integers(1, 4))
+    def insert(self, partition: str, parts: int) -> None:
+        for _ in range(parts):
+            self.log(EntryType.GET_PART, new_part=PartName.inserted(partition, self.new_block(partition)))
+
+    @rule(partition=st.sampled_from("ab"))
+    def attach(self, partition: str) -> None:
+        self.log(EntryType.ATTACH_PART, new_part=PartName.inserted(partition, self.new_block(partition)))
 
     @precondition(lambda self: len(self.truth) > 1)
-    @rule(data=st.data())
-    def merge(self, data: st.DataObject) -> None:
-        first = data.draw(st.sampled_from(list(self.truth)))
+    @rule(which=numbers, length=st.integers(1, 4))
+    def merge(self, which: int, length: int) -> None:
+        first = nth(self.truth, which)
         following = [part for part in self.truth if part.partition_id == first.partition_id and part >= first]
-        sources = following[: data.draw(st.integers(1, 4))]
+        sources = following[:length]
         level = max(part.level for part in sources) + 1
         new_part = PartName(first.partition_id, first.min_block, sources[-1].max_block, level)
         self.log(EntryType.MERGE_PARTS, new_part=new_part, source_parts=tuple(sources))
@@ -99,9 +117,9 @@ class QueueHistory(RuleBasedStateMachine):
             self.log(EntryType.DROP_RANGE, new_part=PartName.drop_range(partition, block - 1))
 
     @precondition(lambda self: len(self.truth) > 0)
-    @rule(data=st.data())
-    def drop_part(self, data: st.DataObject) -> None:
-        self.log(EntryType.DROP_PART, new_part=data.draw(st.sampled_from(list(self.truth))))
+    @rule(which=numbers)
+    def drop_part(self, which: int) -> None:
+        self.log(EntryType.DROP_PART, new_part=nth(self.truth, which))
 
     @rule(partition=st.sampled_from("ab"), drops=st.booleans(), parts=st.integers(0, 3))
     def replace_range(self, partition: str, drops: bool, parts: int) -> None:
@@ -113,18 +131,19 @@ class QueueHistory(RuleBasedStateMachine):
 
     # --- attempts ---
 
-    @rule()
-    def start(self) -> None:
-        self.now += 1000
-        queued = select(self.queue, self.now, Limits())
-        if queued is not None:
-            self.queue.start(queued, self.now)
-            self.running.append(queued)
+    @rule(attempts=st.integers(1, 6))
+    def start(self, attempts: int) -> None:
+        for _ in range(attempts):
+            self.now += 1000
+            queued = select(self.queue, self.now, Limits())
+            if queued is not None:
+                self.queue.start(queued, self.now)
+                self.running.append(queued)
 
     @precondition(lambda self: self.running)
-    @rule(data=st.data())
-    def take_a_bigger_part(self, data: st.DataObject) -> None:
-        queued = data.draw(st.sampled_from(self.running))
+    @rule(which=numbers, successful=st.booleans())
+    def take_a_bigger_part(self, which: int, successful: bool) -> None:
+        queued = nth(self.running, which)
         part = queued.entry.new_part
         if queued.entry.type is not EntryType.GET_PART or part is None or queued.actual_new_parts:
             return
@@ -133,12 +152,12 @@ class QueueHistory(RuleBasedStateMachine):
             return
         if self.queue.take_actual_part(queued, bigger) is None:
             for older in self.queue.executing_below(queued, bigger):
-                self.end(older, successful=data.draw(st.booleans()))
+                self.end(older, successful)
 
     @precondition(lambda self: self.running)
-    @rule(data=st.data(), successful=st.booleans())
-    def end_one(self, data: st.DataObject, successful: bool) -> None:
-        self.end(data.draw(st.sampled_from(self.running)), successful)
+    @rule(which=numbers, successful=st.booleans())
+    def end_one(self, which: int, successful: bool) -> None:
+        self.end(nth(self.running, which), successful)
 
     def end(self, queued: QueuedEntry, successful: bool) -> None:
         entry = queued.entry
@@ -163,13 +182,14 @@ class QueueHistory(RuleBasedStateMachine):
                 self.queue.finish_attempt(needless)
         self.active.remove_with_covered(drop_range)
 
-    @rule(data=st.data())
-    def put_siblings_off(self, data: st.DataObject) -> None:
-        if len(self.queue):
-            part = data.draw(st.sampled_from(list(self.queue))).entry.new_part
-            if part is not None:
-                self.queue.move_siblings_to_tail(part)
+    @precondition(lambda self: len(self.queue) > 1)
+    @rule(which=numbers)
+    def put_siblings_off(self, which: int) -> None:
+        part = nth(self.queue, which).entry.new_part
+        if part is not None:
+            self.queue.move_siblings_to_tail(part)
 
+    @precondition(lambda self: len(self.queue) > 4)
     @rule()
     def restart(self) -> None:
         """All attempts are gone; the parts come from the disk, the queue from its znodes."""
@@ -205,7 +225,7 @@ class QueueHistory(RuleBasedStateMachine):
         while self.running:
             self.end(self.running[0], successful=True)
         for _ in range(len(self.queue)):
-            self.start()
+            self.start(attempts=1)
             if self.running:
                 self.end(self.running[0], successful=True)
         assert len(self.queue) == 0
@@ -216,3 +236,43 @@ class QueueHistory(RuleBasedStateMachine):
 
 TestQueueHistory = QueueHistory.TestCase
 TestQueueHistory.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+OFTEN = ["insert", "merge", "start", "end", "bigger"]
+SELDOM = ["drop part", "drop range", "replace", "attach", "siblings", "restart"]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_long_histories(seed: int) -> None:
+    """The same rules, drawn evenly: deep queues, many attempts at a time."""
+    draw = random.Random(seed)
+    history = QueueHistory()
+    history.begin()
+    for _ in range(150):
+        match draw.choice(draw.choice([OFTEN, OFTEN, SELDOM])):
+            case "insert":
+                history.insert(draw.choice("ab"), draw.randint(1, 4))
+            case "attach":
+                history.attach(draw.choice("ab"))
+            case "merge" if history.truth:
+                history.merge(draw.randrange(999), draw.randint(1, 4))
+            case "drop range":
+                history.drop_range(draw.choice("ab"))
+            case "drop part" if history.truth:
+                history.drop_part(draw.randrange(999))
+            case "replace":
+                history.replace_range(draw.choice("ab"), draw.choice([True, False]), draw.randint(0, 3))
+            case "start":
+                history.start(draw.randint(1, 6))
+            case "end" if history.running:
+                history.end_one(draw.randrange(999), draw.random() < 0.7)
+            case "bigger" if history.running:
+                history.take_a_bigger_part(draw.randrange(999), draw.choice([True, False]))
+            case "siblings" if history.queue:
+                history.put_siblings_off(draw.randrange(999))
+            case "restart" if draw.random() < 0.2:
+                history.restart()
+        history.virtual_is_current_and_queue()
+        history.virtual_is_where_the_log_leads()
+        history.parts_on_disk_are_on_the_way()
+    history.teardown()

@@ -1,0 +1,166 @@
+"""One history: three replicas, clients, faults; then everything heals, must converge, and is checked.
+
+Two phases, after TigerBeetle's VOPR: in the first only safety counts, in the second also that it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from clickhouse_sim.simulation.client import SimulatedClient, answer_with, door_of
+from clickhouse_sim.simulation.faults import Faults
+from clickhouse_sim.simulation.insert_workload import InsertHistory, insert_blocks
+from clickhouse_sim.simulation.loop import run
+from clickhouse_sim.simulation.network import CALM
+from clickhouse_sim.simulation.properties import (
+    check_equal_parts,
+    check_every_acknowledged_block_once,
+    check_nothing_left_over,
+    check_parts_on_disk,
+)
+from clickhouse_sim.simulation.tape import Tape
+from clickhouse_sim.simulation.world import World
+from coordinator.api import Session
+from coordinator.local_client import LocalCoordinator
+from replica.commands import ColumnDefinition, CreateTable
+from replica.environment import Environment
+from replica.server import Server, ServerConfig
+from replica.znodes import TableZnodes
+
+REPLICAS = ["r1", "r2", "r3"]
+LONGEST_CONVERGENCE_SECONDS = 900
+
+TABLE = TableZnodes("/clickhouse/tables/01/t")
+DEFINITION = CreateTable(
+    database="default",
+    table="t",
+    columns=(ColumnDefinition("k", "UInt64"), ColumnDefinition("v", "String")),
+    zookeeper_path="/clickhouse/tables/{shard}/t",
+    replica_name="{replica}",
+    partition_by="k % 2",
+    order_by="k",
+)
+
+
+class DidNotConverge(Exception):
+    """Healed long ago, and the replicas still have work to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much of everything a history has."""
+
+    clients: int = 2
+    blocks_per_client: int = 15
+    pause_seconds: int = 20
+    faults: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a history was: equal seeds give equal reports."""
+
+    seed: int
+    trace_hash: str
+    simulated_seconds: float
+    faults: dict[str, int]
+    acknowledged: dict[int, str]
+
+
+def simulate(seed: int, plan: Plan | None = None) -> Report:
+    """Run the history of a seed. Raises PropertyBroken, DidNotConverge or SimulationError."""
+    tape = Tape(seed)
+    return run(_History(seed, tape, plan or Plan()).run(), tape)
+
+
+class _History:
+    def __init__(self, seed: int, tape: Tape, plan: Plan) -> None:
+        self._seed = seed
+        self._tape = tape
+        self._plan = plan
+        self._history = InsertHistory()
+
+    async def run(self) -> Report:
+        self._world = World(self._tape, REPLICAS, _make_server)
+        for name in REPLICAS:
+            self._start(name)
+        await self._create_table()
+        faults = Faults(self._world, self._tape, REPLICAS, self._start)
+        async with asyncio.TaskGroup() as group:
+            faulty = group.create_task(faults.inject(self._plan.faults, self._plan.pause_seconds))
+            for client in range(self._plan.clients):
+                group.create_task(self._insert(client))
+            await faulty
+            faults.heal()
+        await self._converge()
+        await self._check()
+        return Report(
+            self._seed,
+            self._world.trace.digest(),
+            asyncio.get_running_loop().time(),
+            dict(sorted(faults.seen.items())),
+            {number: str(status) for number, status in sorted(self._history.acknowledged.items())},
+        )
+
+    def _start(self, name: str) -> None:
+        life = self._world.start(name)
+        self._world.network.listen(door_of(name), answer_with(life.server), life.gate)
+
+    async def _create_table(self) -> None:
+        client = SimulatedClient("operator", self._world.network, deadline_seconds=60)
+        for name in REPLICAS:
+            await client.execute(name, DEFINITION)
+
+    async def _insert(self, number: int) -> None:
+        client = SimulatedClient(f"c{number}", self._world.network, deadline_seconds=60)
+        first = number * self._plan.blocks_per_client
+        blocks = range(first, first + self._plan.blocks_per_client)
+        await insert_blocks(client, self._tape, REPLICAS, blocks, self._plan.pause_seconds, self._history)
+
+    async def _converge(self) -> None:
+        session = await self._observe()
+        try:
+            async with asyncio.timeout(LONGEST_CONVERGENCE_SECONDS):
+                while not await self._is_quiet(session):
+                    await asyncio.sleep(1)
+        except TimeoutError:
+            raise DidNotConverge(f"{LONGEST_CONVERGENCE_SECONDS} s after healing") from None
+        finally:
+            await session.close()
+
+    async def _is_quiet(self, session: Session) -> bool:
+        """Every replica is writable, has copied the whole log and has an empty queue, and no insert is open."""
+        log_names = await session.children(TABLE.log)
+        for name in REPLICAS:
+            (state,) = (await self._world.life(name).server.scan("system", "replicas")).to_pylist() or [None]
+            if state is None or state["is_readonly"] or state["log_pointer"] < len(log_names):
+                return False
+            if await session.children(TABLE.replica(name).queue):
+                return False
+        partitions = [await session.children(TABLE.partition(each)) for each in await session.children(TABLE.block_numbers)]
+        return not any(partitions)
+
+    async def _observe(self) -> Session:
+        return await LocalCoordinator(self._world.service, _Instant(), "checker").connect()
+
+    async def _check(self) -> None:
+        session = await self._observe()
+        for name in REPLICAS:
+            server = self._world.life(name).server
+            await check_every_acknowledged_block_once(name, server, self._history)
+            await check_parts_on_disk(session, name, server, TABLE)
+        await check_equal_parts(session, TABLE)
+        await check_nothing_left_over(session, TABLE)
+        await session.close()
+
+
+class _Instant:
+    """The checker's way to the coordination service: outside the network and its faults."""
+
+    def delay(self, label: str) -> float | None:
+        return CALM.quickest_seconds
+
+
+def _make_server(name: str, environment: Environment) -> Server:
+    return Server(environment, ServerConfig(name))
