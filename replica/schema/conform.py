@@ -25,7 +25,7 @@ _LAST_SECOND = 2**32 - 1
 _ENDS_WITH_ZONE = r":\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
 
 
-def conform(block: pa.Table, schema: TableSchema) -> pa.Table:
+def conform(block: pa.Table, schema: TableSchema, *, first_row: int = 1) -> pa.Table:
     """The block's columns, in the block's order, cast to the table's Arrow types.
 
     Any Arrow representation of the same values is welcome: dictionary- or run-end-encoded, of another width or
@@ -33,33 +33,34 @@ def conform(block: pa.Table, schema: TableSchema) -> pa.Table:
     one is in the column's zone. Whole-number columns of Date and DateTime count days and seconds.
 
     Raises NoSuchColumnInTable, DuplicateColumn, TypeMismatch (such values never fit the column), and for one value
-    CannotInsertNullInOrdinaryColumn, ValueIsOutOfRangeOfDataType or CannotParseText.
+    CannotInsertNullInOrdinaryColumn, ValueIsOutOfRangeOfDataType or CannotParseText; their messages call the
+    block's first row `first_row`.
     """
     refuse_duplicates(block.column_names)
     columns = [schema.column(name) for name in block.column_names]
-    arrays = [_conform_column(block.column(index), column) for index, column in enumerate(columns)]
+    arrays = [_conform_column(block.column(index), column, first_row) for index, column in enumerate(columns)]
     fields = [pa.field(column.name, column.type.arrow, column.type.nullable) for column in columns]
     return pa.table(arrays, schema=pa.schema(fields))
 
 
-def _conform_column(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
+def _conform_column(values: pa.ChunkedArray, column: Column, first_row: int) -> pa.ChunkedArray:
     values = plain(values)
-    _refuse_nulls(values, column)
+    _refuse_nulls(values, column, first_row)
     if values.type == column.type.arrow and column.type.kind not in (Kind.DATE, Kind.DATETIME):
         return values
     convert = _conversion(values.type, column)
     try:
         return convert(values)
     except (pa.ArrowInvalid, OverflowError):
-        raise _misfit(values, column, convert) from None
+        raise _misfit(values, column, convert, first_row) from None
     except pa.ArrowNotImplementedError:
         raise _never_fits(values.type, column) from None
 
 
-def _refuse_nulls(values: pa.ChunkedArray, column: Column) -> None:
+def _refuse_nulls(values: pa.ChunkedArray, column: Column, first_row: int) -> None:
     if column.type.nullable or values.null_count == 0:
         return
-    row = pc.index(pc.is_null(values), True).as_py() + 1
+    row = first_row + pc.index(pc.is_null(values), True).as_py()
     raise CannotInsertNullInOrdinaryColumn(
         f"Row {row}: NULL in column {column.name!r}, which is {column.type} and not Nullable."
     )
@@ -184,7 +185,7 @@ def _never_fits(source: pa.DataType, column: Column) -> TypeMismatch:
     )
 
 
-def _misfit(values: pa.ChunkedArray, column: Column, convert: Conversion) -> ClickHouseError:
+def _misfit(values: pa.ChunkedArray, column: Column, convert: Conversion, first_row: int) -> ClickHouseError:
     """The error that names the first value that `convert` refuses."""
     first, last = 0, len(values)
     while last - first > 1:
@@ -193,7 +194,7 @@ def _misfit(values: pa.ChunkedArray, column: Column, convert: Conversion) -> Cli
             first = middle
         else:
             last = middle
-    found = f"Row {first + 1}: {_shown(values[first])} in column {column.name!r}"
+    found = f"Row {first_row + first}: {_shown(values[first])} in column {column.name!r}"
     if _is_text(values.type) and not _spells_a_number(values[first], column):
         return CannotParseText(f"{found} does not spell a {column.type}.")
     return ValueIsOutOfRangeOfDataType(f"{found} does not fit {column.type}.")

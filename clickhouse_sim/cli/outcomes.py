@@ -1,0 +1,42 @@
+"""What became of inserted blocks, as `sql` and `insert` tell it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from clickhouse_sim.cli.render import Renderer
+from replica.commands import BlockOutcome, InsertStatus, PartOutcome
+from replica.errors import Aborted, UnknownStatusOfInsert
+
+
+def show_outcome(outcome: BlockOutcome, renderer: Renderer) -> None:
+    """One line a block."""
+    values = {
+        "block": outcome.source_number,
+        "rows": outcome.rows,
+        "status": outcome.status.value,
+        "parts": [{**asdict(part), "status": part.status.value} for part in outcome.parts],
+    }
+    fates = ", ".join(_fate(part) for part in outcome.parts)
+    renderer.record(values, f"block {outcome.source_number:>4}  {outcome.rows:>9,} rows  {fates}")
+
+
+def refuse_unstored(outcome: BlockOutcome) -> None:
+    """Raises UnknownStatusOfInsert or Aborted for a block that is not known to be in the table whole."""
+    bad = [part for part in outcome.parts if part.status in (InsertStatus.NOT_STORED, InsertStatus.UNKNOWN)]
+    if bad:
+        kind = UnknownStatusOfInsert if outcome.status is InsertStatus.UNKNOWN else Aborted
+        raise kind(
+            f"block {outcome.source_number} is {outcome.status.value} in partition"
+            f" {', '.join(part.partition_id for part in bad)}: {bad[0].error};"
+            " to run the same insert again is safe"
+        )
+
+
+def _fate(part: PartOutcome) -> str:
+    match part.status:
+        case InsertStatus.STORED:
+            return part.part_name
+        case InsertStatus.DUPLICATE:
+            return f"duplicate of {part.part_name or 'a part that is gone'}"
+    return f"{part.status.value}: {part.error}"

@@ -1,0 +1,77 @@
+"""What `chsim sql` does."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from clickhouse_sim.cli.outcomes import refuse_unstored, show_outcome
+from clickhouse_sim.cli.render import Renderer, narrate
+from clickhouse_sim.cluster.cluster import Cluster
+from clickhouse_sim.cluster.errors import ClusterError, ClusterUnreachable
+from clickhouse_sim.cluster.folder import ClusterFolder
+from clickhouse_sim.sql.insert import InsertValues
+from clickhouse_sim.sql.run import Creation, answer, create_table, describe, insert_values, show_tables
+from clickhouse_sim.sql.select import Answer, Query
+from clickhouse_sim.sql.statements import ShowTables, Statement, parse_statements
+from replica.commands import CreateTable, DescribeTable
+from replica.endpoint_client import EndpointClient
+
+
+def run_sql(text: str, folder: Path, replica: str | None, renderer: Renderer) -> None:
+    """Read all statements, then run them in order; the first that fails ends it."""
+    statements = parse_statements(text)
+    cluster = Cluster(ClusterFolder(folder))
+    for statement in statements:
+        if isinstance(statement, CreateTable):
+            _create(statement, cluster, replica, renderer)
+        else:
+            with EndpointClient(cluster.chosen_replica(replica)[1]) as client:
+                _run(statement, client, renderer)
+
+
+def _run(statement: Statement, client: EndpointClient, renderer: Renderer) -> None:
+    match statement:
+        case InsertValues():
+            outcome = insert_values(statement, client)
+            show_outcome(outcome, renderer)
+            refuse_unstored(outcome)
+        case Query():
+            _show(answer(statement, client), renderer)
+        case ShowTables():
+            _show(show_tables(statement.database, client), renderer)
+        case DescribeTable():
+            _show(describe(statement, client), renderer)
+
+
+def _show(result: Answer, renderer: Renderer) -> None:
+    renderer.table(result.columns, result.rows)
+
+
+def _create(statement: CreateTable, cluster: Cluster, replica: str | None, renderer: Renderer) -> None:
+    addresses = dict([cluster.chosen_replica(replica)]) if replica else cluster.living_replicas()
+    if not addresses:
+        raise ClusterUnreachable("no replica is running: see chsim status, or start one with chsim start r1")
+    with ExitStack() as stack:
+        clients = {name: stack.enter_context(EndpointClient(address)) for name, address in addresses.items()}
+        creations = create_table(statement, clients)
+    failed = [creation for creation in creations if creation.error is not None]
+    if failed and len(failed) == len(creations):
+        assert failed[0].error is not None
+        raise failed[0].error
+    renderer.table(
+        ("replica", "database", "table", "error"),
+        [(each.replica, statement.database, statement.table, _message(each)) for each in creations],
+    )
+    if failed:
+        absent_from = ", ".join(each.replica for each in failed)
+        raise ClusterError(f"{statement.table} was not created on {absent_from}: {_message(failed[0])}")
+    absent = [] if replica else [name for name in cluster.folder.settings().replica_names if name not in addresses]
+    if absent:
+        narrate(
+            f"Not running, so without the table: {', '.join(absent)}. Once started, run the statement with --replica."
+        )
+
+
+def _message(creation: Creation) -> str:
+    return "" if creation.error is None else creation.error.message

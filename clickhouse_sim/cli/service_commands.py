@@ -1,0 +1,76 @@
+"""`coordinator serve` and `replica serve`: the processes that a cluster is made of, in the foreground."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+_data_folder = click.option(
+    "--dir", "folder", required=True, type=click.Path(file_okay=False, path_type=Path), help="Where its data lie."
+)
+
+
+class _Address(click.ParamType[tuple[str, int]]):
+    name = "host:port"
+
+    def convert(
+        self, value: str | tuple[str, int], param: click.Parameter | None, context: click.Context | None
+    ) -> tuple[str, int]:
+        if isinstance(value, tuple):
+            return value
+        host, _, port = value.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > 65535:
+            self.fail(f"{value!r} is not host:port, as in 127.0.0.1:2181", param, context)
+        return host, int(port)
+
+
+@click.group()
+def coordinator() -> None:
+    """The coordination service, which speaks ZooKeeper's protocol."""
+
+
+@coordinator.command("serve")
+@click.option("--listen", type=_Address(), default="127.0.0.1:2181", show_default=True, help="Port 0: any free one.")
+@_data_folder
+@click.option(
+    "--tick-ms",
+    type=click.IntRange(10, 60_000),
+    default=2000,
+    show_default=True,
+    help="ZooKeeper's tickTime: sessions may last from 2 to 20 ticks.",
+)
+def serve_coordinator(listen: tuple[str, int], folder: Path, tick_ms: int) -> None:
+    """Serve until SIGTERM.
+
+    \b
+    chsim coordinator serve --listen 127.0.0.1:2181 --dir coordinator
+    """
+    from clickhouse_sim.cluster.coordinator_process import serve
+
+    serve(listen, folder, tick_ms)
+
+
+@click.group()
+def replica() -> None:
+    """One server with its replicas of tables."""
+
+
+@replica.command("serve")
+@click.option("--name", required=True, help="What {replica} means in CREATE TABLE.")
+@click.option("--zookeeper", required=True, type=_Address(), help="The coordination service.")
+@_data_folder
+@click.option("--shard", default="01", show_default=True, help="What {shard} means in CREATE TABLE.")
+@click.option("--listen", type=_Address(), default="127.0.0.1:0", show_default=True, help="Where clients connect.")
+@click.option("--session-timeout", type=click.FloatRange(0.5, 600), default=30.0, show_default=True, help="Seconds.")
+def serve_replica(
+    name: str, zookeeper: tuple[str, int], folder: Path, shard: str, listen: tuple[str, int], session_timeout: float
+) -> None:
+    """Serve until SIGTERM.
+
+    \b
+    chsim replica serve --name r1 --zookeeper 127.0.0.1:2181 --dir r1
+    """
+    from clickhouse_sim.cluster.replica_process import ReplicaOptions, serve
+
+    serve(ReplicaOptions(name, shard, zookeeper, folder, listen, session_timeout))

@@ -1,0 +1,221 @@
+"""A cluster of local processes: one coordinator and its replicas, started, found, killed and stopped."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import clickhouse_sim
+from clickhouse_sim.cluster.errors import ClusterError, ClusterUnreachable
+from clickhouse_sim.cluster.folder import COORDINATOR, LOOPBACK, ClusterFolder, Ready, Settings
+from clickhouse_sim.cluster.processes import spawn
+
+DEFAULT_REPLICAS = 3
+DEFAULT_SESSION_TIMEOUT = 6.0
+READY_SECONDS = 60.0
+STOP_SECONDS = 15.0
+_POLL_SECONDS = 0.02
+
+Launcher = Callable[[ClusterFolder, Settings, str], Sequence[str]]
+"""The command line of a member's process."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberState:
+    name: str
+    running: bool
+    pid: int | None
+    address: str
+    log: str
+
+
+def member_command(folder: ClusterFolder, settings: Settings, member: str) -> list[str]:
+    """How `chsim` runs a member, in the same Python as itself."""
+    program = [sys.executable, "-m", "clickhouse_sim"]
+    data = ["--dir", str(folder.data(member))]
+    if member == COORDINATOR:
+        # With four ticks to the timeout, the coordinator grants it: sessions last from 2 to 20 ticks.
+        tick_ms = max(10, round(settings.session_timeout * 1000 / 4))
+        return [
+            *(*program, "coordinator", "serve", "--listen", settings.coordinator_address, *data),
+            *("--tick-ms", str(tick_ms)),
+        ]
+    return [
+        *(*program, "replica", "serve", "--name", member, "--zookeeper", settings.coordinator_address, *data),
+        *("--session-timeout", str(settings.session_timeout)),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The cluster in a folder. Every change holds the folder's lock."""
+
+    folder: ClusterFolder
+    command: Launcher = member_command
+
+    # --- changes ---------------------------------------------------------------------------------------------
+
+    def up(self, replicas: int | None = None, session_timeout: float | None = None) -> Settings:
+        """Start a new cluster, or the one whose folder this is, and return when all of it serves.
+
+        What is not said is as it was the last time, else 3 replicas and a session timeout of 6 seconds.
+        Raises ClusterError when it runs already, has another number of replicas, or a member does not come up;
+        in that case all that was started is stopped again.
+        """
+        with self.folder.locked():
+            is_new = not self.folder.has_cluster()
+            settings = self._settings_for(replicas, session_timeout)
+            running = [member for member in settings.members if self.folder.process(member)]
+            if running:
+                raise ClusterError(
+                    f"a cluster is running in {self.folder.root} ({', '.join(running)}):"
+                    " see chsim status, or stop it with chsim down"
+                )
+            self.folder.write_settings(settings)
+            try:
+                self._start(settings, [COORDINATOR])
+                self._start(settings, settings.replica_names)
+            except BaseException:
+                self._stop(settings)
+                if is_new:
+                    self.folder.forget_cluster()
+                raise
+            return settings
+
+    def start(self, member: str) -> Ready:
+        """Start one member that does not run. Raises ClusterError."""
+        with self.folder.locked():
+            self.folder.require_member(member)
+            if self.folder.process(member):
+                raise ClusterError(f"{member} is running already")
+            settings = self.folder.settings()
+            if member != COORDINATOR and not self.folder.process(COORDINATOR):
+                raise ClusterError(f"{member} needs the coordinator, which is not running: chsim start coordinator")
+            return self._start(settings, [member])[0]
+
+    def kill(self, member: str) -> int:
+        """End one member with SIGKILL, which lets it do nothing more; its pid. Raises ClusterError."""
+        with self.folder.locked():
+            self.folder.require_member(member)
+            process = self.folder.process(member)
+            if process is None:
+                raise ClusterError(f"{member} is not running")
+            process.send(signal.SIGKILL)
+            if not process.wait_gone(STOP_SECONDS):
+                raise ClusterError(f"{member} (pid {process.pid}) does not go away")
+            return process.pid
+
+    def down(self) -> list[str]:
+        """Stop every member in order, the coordinator last; the names of those that ran."""
+        settings = self.folder.settings()
+        with self.folder.locked():
+            return self._stop(settings)
+
+    # --- questions -------------------------------------------------------------------------------------------
+
+    def status(self) -> list[MemberState]:
+        return [self._state(member) for member in self.folder.settings().members]
+
+    def living_replicas(self) -> dict[str, str]:
+        """Name and endpoint address of every replica that serves."""
+        states = {name: self.folder.ready(name) for name in self.folder.settings().replica_names}
+        return {name: ready.endpoint for name, ready in states.items() if ready is not None}
+
+    def coordinator_address(self) -> str:
+        """Where the coordinator serves. Raises ClusterUnreachable when it does not."""
+        self.folder.settings()
+        ready = self.folder.ready(COORDINATOR)
+        if ready is None:
+            raise ClusterUnreachable("the coordinator is not running: start it with chsim start coordinator")
+        return ready.endpoint
+
+    def chosen_replica(self, name: str | None) -> tuple[str, str]:
+        """Name and endpoint of the replica of that name, or of the first one that serves.
+
+        Raises UnknownMember, and ClusterUnreachable when it does not serve.
+        """
+        living = self.living_replicas()
+        if name is None:
+            if not living:
+                raise ClusterUnreachable("no replica is running: see chsim status, or start one with chsim start r1")
+            return next(iter(living.items()))
+        self.folder.require_member(name)
+        if name not in living:
+            raise ClusterUnreachable(f"{name} is not running: start it with chsim start {name}")
+        return name, living[name]
+
+    # --- members ---------------------------------------------------------------------------------------------
+
+    def _settings_for(self, replicas: int | None, session_timeout: float | None) -> Settings:
+        if not self.folder.has_cluster():
+            return Settings(replicas or DEFAULT_REPLICAS, session_timeout or DEFAULT_SESSION_TIMEOUT, _free_port())
+        known = self.folder.settings()
+        if replicas not in (None, known.replicas):
+            raise ClusterError(
+                f"{self.folder.root} holds a cluster of {known.replicas} replicas, not {replicas}:"
+                " leave --replicas out to start it again, or name another folder with --dir"
+            )
+        return Settings(known.replicas, session_timeout or known.session_timeout, _free_port())
+
+    def _start(self, settings: Settings, members: Sequence[str]) -> list[Ready]:
+        """Start the members' processes together; what they say once they serve."""
+        for member in members:
+            self.folder.data(member).mkdir(parents=True, exist_ok=True)
+            (self.folder.data(member) / "ready.json").unlink(missing_ok=True)
+            command = self.command(self.folder, settings, member)
+            package_root = str(Path(clickhouse_sim.__file__).parents[1])
+            self.folder.write_process(
+                member, spawn(command, self.folder.log(member), {"PYTHONPATH": package_root, "PYTHONUNBUFFERED": "1"})
+            )
+        deadline = time.monotonic() + READY_SECONDS
+        return [self._wait_ready(member, deadline) for member in members]
+
+    def _wait_ready(self, member: str, deadline: float) -> Ready:
+        while True:
+            ready = self.folder.ready(member)
+            if ready is not None:
+                return ready
+            if self.folder.process(member) is None:
+                raise ClusterError(self._with_log(member, f"{member} ended while it started"))
+            if time.monotonic() >= deadline:
+                raise ClusterError(self._with_log(member, f"{member} does not serve after {READY_SECONDS:.0f} s"))
+            time.sleep(_POLL_SECONDS)
+
+    def _with_log(self, member: str, problem: str) -> str:
+        return f"{problem}; the last lines of {self.folder.log(member)}:\n{self.folder.last_log_lines(member)}"
+
+    def _stop(self, settings: Settings) -> list[str]:
+        """SIGTERM, a bounded wait, then SIGKILL: to all replicas together, after them to the coordinator."""
+        stopped: list[str] = []
+        for group in (settings.replica_names, (COORDINATOR,)):
+            running = {member: process for member in group if (process := self.folder.process(member))}
+            for process in running.values():
+                process.send(signal.SIGTERM)
+            deadline = time.monotonic() + STOP_SECONDS
+            for process in running.values():
+                if not process.wait_gone(max(0.0, deadline - time.monotonic())):
+                    process.send(signal.SIGKILL)
+                    process.wait_gone(STOP_SECONDS)
+            stopped += running
+        return stopped
+
+    def _state(self, member: str) -> MemberState:
+        process, ready = self.folder.process(member), self.folder.ready(member)
+        return MemberState(
+            name=member,
+            running=ready is not None,
+            pid=process.pid if process else None,
+            address=ready.endpoint if ready else "",
+            log=str(self.folder.log(member)),
+        )
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind((LOOPBACK, 0))
+        return int(listener.getsockname()[1])

@@ -1,0 +1,155 @@
+"""The folder of a cluster: what it is made of, where everything lies, and which process is whose.
+
+cluster.json            members, ports, session timeout
+lock                    held by the command that changes the cluster
+pids/<member>.json      the process that runs the member (or ran it)
+logs/<member>.log       what it said
+<member>/               its own data, with ready.json once it serves
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from clickhouse_sim.cluster.errors import ClusterError, ClusterUnreachable, UnknownMember
+from clickhouse_sim.cluster.processes import ProcessId
+
+COORDINATOR = "coordinator"
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `cluster.json` holds. The coordinator keeps its port for as long as the cluster is up."""
+
+    replicas: int
+    session_timeout: float
+    coordinator_port: int
+
+    @property
+    def replica_names(self) -> tuple[str, ...]:
+        return tuple(f"r{number}" for number in range(1, self.replicas + 1))
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The coordinator first: it must be there before the others, and goes after them."""
+        return (COORDINATOR, *self.replica_names)
+
+    @property
+    def coordinator_address(self) -> str:
+        return f"{LOOPBACK}:{self.coordinator_port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What a member writes about itself once it serves: its process and its addresses by name."""
+
+    pid: int
+    addresses: dict[str, str]
+
+    @property
+    def endpoint(self) -> str:
+        return self.addresses["endpoint"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFolder:
+    root: Path
+
+    def settings(self) -> Settings:
+        """Raises ClusterUnreachable when there is no cluster here, ClusterError when its file is broken."""
+        path = self.root / "cluster.json"
+        try:
+            return Settings(**json.loads(path.read_text()))
+        except FileNotFoundError:
+            raise ClusterUnreachable(f"there is no cluster in {self.root}: start one with chsim up") from None
+        except (ValueError, TypeError, OSError) as problem:
+            raise ClusterError(f"{path} cannot be read ({problem}): remove the folder, or name another") from None
+
+    def has_cluster(self) -> bool:
+        return (self.root / "cluster.json").exists()
+
+    def write_settings(self, settings: Settings) -> None:
+        _write_json(self.root / "cluster.json", asdict(settings))
+
+    def forget_cluster(self) -> None:
+        (self.root / "cluster.json").unlink(missing_ok=True)
+
+    def require_member(self, name: str) -> None:
+        members = self.settings().members
+        if name not in members:
+            raise UnknownMember(f"the cluster in {self.root} has no member {name}: it has {', '.join(members)}")
+
+    def data(self, member: str) -> Path:
+        return self.root / member
+
+    def log(self, member: str) -> Path:
+        return self.root / "logs" / f"{member}.log"
+
+    def process(self, member: str) -> ProcessId | None:
+        """The living process of a member, or None."""
+        try:
+            process = ProcessId(**json.loads(self._pid_file(member).read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+        return process if process.is_alive else None
+
+    def write_process(self, member: str, process: ProcessId) -> None:
+        _write_json(self._pid_file(member), asdict(process))
+
+    def ready(self, member: str) -> Ready | None:
+        """What the member's living process says of itself, or None when it does not run or does not serve yet."""
+        process = self.process(member)
+        if process is None:
+            return None
+        try:
+            ready = Ready(**json.loads((self.data(member) / "ready.json").read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+        return ready if ready.pid == process.pid else None
+
+    def last_log_lines(self, member: str, count: int = 5) -> str:
+        try:
+            lines = self.log(member).read_text(errors="replace").splitlines()
+        except OSError:
+            return ""
+        return "\n".join(lines[-count:])
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder for a change; ClusterError when another command is changing it."""
+        for part in ("logs", "pids"):
+            (self.root / part).mkdir(parents=True, exist_ok=True)
+        with hold(self.root / "lock", f"another chsim is changing the cluster in {self.root}: try again"):
+            yield
+
+    def _pid_file(self, member: str) -> Path:
+        return self.root / "pids" / f"{member}.json"
+
+
+@contextmanager
+def hold(path: Path, refusal: str) -> Iterator[None]:
+    """Hold a lock file for as long as the block lasts; ClusterError with that message when another process does."""
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ClusterError(refusal) from None
+        yield
+
+
+def write_ready(folder: Path, **addresses: str) -> None:
+    """Called by a member's own process once it serves: `ready.json` in its data folder, whole or not at all."""
+    _write_json(folder / "ready.json", asdict(Ready(os.getpid(), addresses)))
+
+
+def _write_json(path: Path, value: object) -> None:
+    whole = path.with_suffix(".tmp")
+    whole.write_text(json.dumps(value))
+    whole.replace(path)

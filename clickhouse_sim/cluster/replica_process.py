@@ -1,0 +1,100 @@
+"""The process of a replica: the real adapters of every port, and a server between them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from clickhouse_sim.cluster.folder import hold, write_ready
+from clickhouse_sim.cluster.process_log import log_to_stderr
+from coordinator.kazoo_client import KazooCoordinator
+from replica.chance import SystemChance
+from replica.clock import WallClock
+from replica.endpoint import Endpoint
+from replica.environment import Environment
+from replica.server import Server, ServerConfig
+from replica.storage.disk import LocalDisk
+from replica.storage.part_codec import ParquetCodec
+from replica.transfer.flight_transfer import FlightTransfer
+from replica.workers import ThreadWorkers
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaOptions:
+    """What `chsim replica serve` is given; addresses are host and port, the timeout is in seconds."""
+
+    name: str
+    shard: str
+    zookeeper: tuple[str, int]
+    folder: Path
+    listen: tuple[str, int]
+    session_timeout: float
+
+
+def serve(options: ReplicaOptions) -> None:
+    """Serve until SIGTERM or SIGINT; `ready.json` in the folder says where, once it does.
+
+    Raises ClusterError when another process serves from the folder, OSError when the address is taken.
+    """
+    log_to_stderr()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    with hold(options.folder / "lock", f"another process serves from {options.folder}"):
+        asyncio.run(_serve(options))
+
+
+async def _serve(options: ReplicaOptions) -> None:
+    told_to_stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, told_to_stop.set)
+    host, port = options.listen[0], options.listen[1] or _free_port(options.listen[0])
+    workers = ThreadWorkers(os.cpu_count() or 1)
+
+    # --- the server plugs in here ---
+    server = Server(_environment(options, workers), ServerConfig(options.name, options.shard, tcp_port=port))
+    endpoint = Endpoint(server, host, port)
+    running = asyncio.create_task(server.run())
+    started = asyncio.create_task(server.started.wait())
+    stopping = asyncio.create_task(told_to_stop.wait())
+    try:
+        await asyncio.wait([running, started, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if started.done():
+            write_ready(options.folder, endpoint=f"{host}:{port}")
+            _log.info("%s serves on %s:%d", options.name, host, port)
+            await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        _log.info("%s stops", options.name)
+        (options.folder / "ready.json").unlink(missing_ok=True)
+        for task in (running, started, stopping):
+            task.cancel()
+        ended = await asyncio.gather(running, return_exceptions=True)
+        await endpoint.stop()
+        workers.close()
+    if isinstance(ended[0], Exception):
+        raise ended[0]
+
+
+def _environment(options: ReplicaOptions, workers: ThreadWorkers) -> Environment:
+    host, port = options.zookeeper
+    return Environment(
+        coordinator=KazooCoordinator(f"{host}:{port}", session_timeout_seconds=options.session_timeout),
+        disk=LocalDisk(options.folder / "data"),
+        transfer=FlightTransfer(options.listen[0]),
+        codec=ParquetCodec(),
+        workers=workers,
+        clock=WallClock(),
+        chance=SystemChance(),
+    )
+
+
+def _free_port(host: str) -> int:
+    """A port that is free now: other replicas are told it before the endpoint listens on it."""
+    with socket.socket() as listener:
+        listener.bind((host, 0))
+        return int(listener.getsockname()[1])

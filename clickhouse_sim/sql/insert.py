@@ -1,0 +1,143 @@
+"""INSERT … VALUES: from its tokens to one block of the table's types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+
+import pyarrow as pa
+from sqlglot import TokenType
+
+from clickhouse_sim.formats.column_text import text_block
+from clickhouse_sim.sql.settings import insert_options, parse_settings
+from clickhouse_sim.sql.tokens import Cursor, string_literal
+from replica.commands import InsertOptions
+from replica.errors import DuplicateColumn, NotImplementedInModel, SqlSyntaxError
+from replica.schema import TableSchema
+
+Value = bytes | None
+"""A literal as the text that spells it; None is NULL."""
+
+
+@dataclass(frozen=True, slots=True)
+class InsertValues:
+    """INSERT INTO database.table (columns) VALUES rows; no columns means all of the table's, in order."""
+
+    database: str
+    table: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Value, ...], ...]
+    options: InsertOptions
+
+    def block(self, schema: TableSchema) -> pa.Table:
+        """The rows, in the listed columns' types.
+
+        Raises SqlSyntaxError for a row of another width, NoSuchColumnInTable, and for a value that does not
+        fit the errors of `replica.schema.conform`, which name row and column.
+        """
+        names = self.columns or schema.names
+        for number, row in enumerate(self.rows, start=1):
+            if len(row) != len(names):
+                raise SqlSyntaxError(
+                    f"Row {number} has {len(row)} values for {len(names)} columns ({', '.join(names)})."
+                )
+        columns = {
+            name: _spelled_for(schema, name, [row[index] for row in self.rows]) for index, name in enumerate(names)
+        }
+        return text_block(
+            {name: pa.chunked_array([pa.array(values, pa.large_binary())]) for name, values in columns.items()},
+            schema,
+        )
+
+
+def parse_insert(cursor: Cursor) -> InsertValues:
+    """The rows that an INSERT … VALUES statement brings.
+
+    Raises SqlSyntaxError, UnknownSetting, and NotImplementedInModel for INSERT … SELECT, INSERT … FORMAT and for
+    values that are not literals.
+    """
+    cursor.expect_words("INSERT")
+    cursor.expect_words("INTO")
+    cursor.take_words("TABLE")
+    if cursor.words() == ("FUNCTION",):
+        raise NotImplementedInModel("INSERT INTO FUNCTION is not in the model")
+    database, table = cursor.table_name()
+    columns = _column_list(cursor)
+    options = insert_options(parse_settings(cursor)) if cursor.take_words("SETTINGS") else InsertOptions()
+    if cursor.words() in (("SELECT",), ("WITH",)):
+        raise NotImplementedInModel("INSERT … SELECT is not in the model")
+    if cursor.words() == ("FORMAT",):
+        raise NotImplementedInModel("INSERT … FORMAT is not in the model: insert files with chsim insert TABLE FILE")
+    cursor.expect_words("VALUES")
+    return InsertValues(database, table, columns, _rows(cursor), options)
+
+
+def _column_list(cursor: Cursor) -> tuple[str, ...]:
+    if not cursor.take(TokenType.L_PAREN):
+        return ()
+    columns = [cursor.name("the name of a column")]
+    while cursor.take(TokenType.COMMA):
+        columns.append(cursor.name("the name of a column"))
+    cursor.expect(TokenType.R_PAREN, "a comma or the end of the column list")
+    for name in columns:
+        if columns.count(name) > 1:
+            raise DuplicateColumn(f"column {name} is listed twice")
+    return tuple(columns)
+
+
+def _rows(cursor: Cursor) -> tuple[tuple[Value, ...], ...]:
+    rows: list[tuple[Value, ...]] = []
+    while not cursor.at_end:
+        cursor.expect(TokenType.L_PAREN, "a row of values in parentheses")
+        row = [_literal(cursor)]
+        while cursor.take(TokenType.COMMA):
+            row.append(_literal(cursor))
+        cursor.expect(TokenType.R_PAREN, "a comma or the end of the row")
+        rows.append(tuple(row))
+        if not cursor.take(TokenType.COMMA) and not cursor.at_end:
+            raise cursor.error("a comma or the end of the statement")
+    if not rows:
+        raise cursor.error("a row of values")
+    return tuple(rows)
+
+
+def _literal(cursor: Cursor) -> Value:
+    sign = b"-" if cursor.take(TokenType.DASH) else b""
+    if number := cursor.take(TokenType.NUMBER) or cursor.take(TokenType.HEX_STRING):
+        return sign + cursor.text[number.start : number.end + 1].encode()
+    if sign:
+        raise cursor.error("a number")
+    if text := cursor.take(TokenType.STRING):
+        return string_literal(cursor.text[text.start : text.end + 1])
+    word = cursor.words()
+    if cursor.take_words("NULL"):
+        return None
+    if cursor.take_words("TRUE") or cursor.take_words("FALSE"):
+        return word[0].lower().encode()
+    if cursor.at_end or not (word or cursor.tokens[cursor.position].token_type is TokenType.L_BRACKET):
+        raise cursor.error("a value")
+    raise NotImplementedInModel(
+        f"{cursor.error('a literal').message}: VALUES takes numbers, strings, NULL, true and false"
+    )
+
+
+def _spelled_for(schema: TableSchema, name: str, values: list[Value]) -> list[Value]:
+    """The literals in the spelling that the column's type reads: 0x10, 1e2 and true are whole numbers too."""
+    if not schema.column(name).type.is_integer:
+        return values
+    return [_whole_number(value) if value is not None else None for value in values]
+
+
+def _whole_number(value: bytes) -> bytes:
+    """The decimal spelling of a whole number; anything else as it is, for `conform` to refuse."""
+    if value in (b"true", b"false"):
+        return b"1" if value == b"true" else b"0"
+    text = value.decode("utf-8", "replace")
+    try:
+        if text.lower().lstrip("-").startswith("0x"):
+            return str(int(text, 16)).encode()
+        number = Decimal(text)
+    except (ValueError, InvalidOperation):
+        return value
+    is_whole = number.is_finite() and abs(number) < Decimal(2) ** 64 and number == number.to_integral_value()
+    return str(int(number)).encode() if is_whole else value

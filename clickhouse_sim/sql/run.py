@@ -1,0 +1,79 @@
+"""Statements run on replicas: each function does one of them over an `EndpointClient`."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from clickhouse_sim.sql.insert import InsertValues
+from clickhouse_sim.sql.select import Answer, Query, TableName, scanned
+from replica.commands import BlockOutcome, ColumnDefinition, CreateTable, DescribeTable, ListTables
+from replica.endpoint_client import EndpointClient
+from replica.errors import ClickHouseError
+from replica.schema import TableSchema
+
+SYSTEM = "system"
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """What became of CREATE TABLE on one replica: `error` is None where it worked."""
+
+    replica: str
+    error: ClickHouseError | None
+
+
+def create_table(statement: CreateTable, clients: Mapping[str, EndpointClient]) -> list[Creation]:
+    """Create the table on each of the replicas, as ON CLUSTER does: with one UUID, and on all in spite of errors."""
+    shared = statement if statement.uuid else replace(statement, uuid=str(uuid.uuid4()))
+    return [Creation(name, _error_of(client, shared)) for name, client in clients.items()]
+
+
+def _error_of(client: EndpointClient, statement: CreateTable) -> ClickHouseError | None:
+    try:
+        client.execute(statement)
+    except ClickHouseError as error:
+        return error
+    return None
+
+
+def schema_of(client: EndpointClient, database: str, table: str) -> TableSchema:
+    """The columns of a table. Raises UnknownTable."""
+    rows = client.execute(DescribeTable(database, table))
+    return TableSchema.from_definitions(
+        ColumnDefinition(row["name"], row["type"], row["default_expression"] or None) for row in rows
+    )
+
+
+def insert_values(statement: InsertValues, client: EndpointClient) -> BlockOutcome:
+    """Insert the rows as one block. Nothing is sent when one of them does not fit."""
+    block = statement.block(schema_of(client, statement.database, statement.table))
+    with client.insert(statement.database, statement.table, block.schema, statement.options) as insert:
+        return insert.send(block)
+
+
+def answer(query: Query, client: EndpointClient) -> Answer:
+    """What a query gives over the tables of one replica."""
+    return query.run({name: _scan(query, name, client) for name in query.tables})
+
+
+def _scan(query: Query, name: TableName, client: EndpointClient) -> pa.Table:
+    if name.database == SYSTEM:
+        return scanned(client.scan(name.database, name.table))
+    schema = schema_of(client, name.database, name.table)
+    return scanned(client.scan(name.database, name.table, query.needed(schema)), schema)
+
+
+def show_tables(database: str, client: EndpointClient) -> Answer:
+    """The names of a database's tables."""
+    names = sorted(row["name"] for row in client.execute(ListTables()) if row["database"] == database)
+    return Answer(("name",), tuple((name,) for name in names))
+
+
+def describe(statement: DescribeTable, client: EndpointClient) -> Answer:
+    """The columns of a table, one a row."""
+    rows = client.execute(statement)
+    return Answer(tuple(rows[0]), tuple(tuple(row.values()) for row in rows))

@@ -1,0 +1,93 @@
+"""A text of SQL statements to what each of them asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from clickhouse_sim.sql.create import parse_create
+from clickhouse_sim.sql.insert import InsertValues, parse_insert
+from clickhouse_sim.sql.select import Query, parse_select
+from clickhouse_sim.sql.tokens import Cursor, split_statements
+from replica.commands import CreateTable, DescribeTable
+from replica.errors import NotImplementedInModel, SqlSyntaxError
+
+
+@dataclass(frozen=True, slots=True)
+class ShowTables:
+    """SHOW TABLES [FROM database]."""
+
+    database: str
+
+
+Statement = CreateTable | InsertValues | Query | ShowTables | DescribeTable
+
+# First words of statements that ClickHouse has and the model has not.
+_ABSENT = frozenset(
+    (
+        *("ALTER", "ATTACH", "BACKUP", "CHECK", "DELETE", "DETACH", "DROP", "EXCHANGE", "EXISTS", "EXPLAIN", "GRANT"),
+        *("KILL", "MOVE", "OPTIMIZE", "RENAME", "RESTORE", "REVOKE", "SET", "SYSTEM", "TRUNCATE", "UNDROP", "UPDATE"),
+        *("USE", "WATCH"),
+    )
+)
+
+
+def parse_statements(text: str) -> list[Statement]:
+    """The statements, in order; all of them are read before any is run.
+
+    Raises SqlSyntaxError for an empty text or one that cannot be read, and what the parsers of the statements
+    raise.
+    """
+    cursors = split_statements(text)
+    if not cursors:
+        raise SqlSyntaxError("there is no statement")
+    return [_parse(cursor) for cursor in cursors]
+
+
+def parse_table_name(text: str) -> tuple[str, str]:
+    """Database and table of `[database.]table`, quoted or not. Raises SqlSyntaxError."""
+    cursors = split_statements(text)
+    if len(cursors) != 1:
+        raise SqlSyntaxError(f"{text!r} is not the name of a table")
+    name = cursors[0].table_name()
+    _expect_end(cursors[0])
+    return name
+
+
+def _parse(cursor: Cursor) -> Statement:
+    first = (cursor.words() or ("",))[0]
+    if first == "CREATE":
+        return parse_create(cursor)
+    if first == "INSERT":
+        return parse_insert(cursor)
+    if first in ("SELECT", "WITH") or cursor.statement.startswith("("):
+        return parse_select(cursor.statement)
+    if first in ("DESCRIBE", "DESC"):
+        return _parse_describe(cursor)
+    if first == "SHOW":
+        return _parse_show(cursor)
+    if first in _ABSENT:
+        raise NotImplementedInModel(f"{first} is not in the model")
+    raise cursor.error("CREATE TABLE, INSERT, SELECT, SHOW TABLES or DESCRIBE TABLE")
+
+
+def _parse_describe(cursor: Cursor) -> DescribeTable:
+    cursor.position += 1
+    cursor.take_words("TABLE")
+    database, table = cursor.table_name()
+    _expect_end(cursor)
+    return DescribeTable(database, table)
+
+
+def _parse_show(cursor: Cursor) -> ShowTables:
+    cursor.expect_words("SHOW")
+    if not cursor.take_words("TABLES"):
+        raise NotImplementedInModel(f"SHOW {' '.join(cursor.words())}: the model has SHOW TABLES")
+    has_database = cursor.take_words("FROM") or cursor.take_words("IN")
+    database = cursor.name("the name of a database") if has_database else "default"
+    _expect_end(cursor)
+    return ShowTables(database)
+
+
+def _expect_end(cursor: Cursor) -> None:
+    if not cursor.at_end:
+        raise cursor.error("the end of the statement")

@@ -1,0 +1,219 @@
+"""Files into typed blocks."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clickhouse_sim.formats import csv_file
+from clickhouse_sim.formats.blocks import cut
+from clickhouse_sim.formats.files import read_blocks
+from replica.commands import ColumnDefinition
+from replica.errors import ClickHouseError
+from replica.schema import TableSchema
+
+
+def schema(*columns: str) -> TableSchema:
+    return TableSchema.from_definitions(ColumnDefinition(*column.split(" ", 1)) for column in columns)
+
+
+def written(tmp_path: Path, content: str | bytes, name: str = "rows.csv") -> Path:
+    path = tmp_path / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def rows(path: Path, table: TableSchema, block_rows: int = 100, **options: Any) -> list[dict[str, Any]]:
+    return [row for block in read_blocks(path, table, block_rows, **options) for row in block.to_pylist()]
+
+
+# --- blocks --------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 7), max_size=20), st.integers(1, 9))
+def test_blocks_do_not_depend_on_how_the_source_was_chunked(chunks: list[int], block_rows: int) -> None:
+    total = sum(chunks)
+    numbers = iter(range(total))
+    batches = [pa.record_batch({"n": pa.array([next(numbers) for _ in range(size)], pa.int64())}) for size in chunks]
+    blocks = [block.column("n").to_pylist() for block in cut(batches, block_rows)]
+    assert blocks == [list(range(start, min(start + block_rows, total))) for start in range(0, total, block_rows)]
+
+
+def test_csv_blocks_do_not_depend_on_the_readers_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path, "a,s\n" + "".join(f'{n},"x\n{n}"\n' for n in range(500)))
+    whole = [block.to_pylist() for block in read_blocks(path, schema("a UInt32", "s String"), 64)]
+    monkeypatch.setattr(csv_file, "_CHUNK_BYTES", 64)
+    assert [block.to_pylist() for block in read_blocks(path, schema("a UInt32", "s String"), 64)] == whole
+    assert [len(block) for block in whole] == [64] * 7 + [52]
+
+
+# --- CSV -----------------------------------------------------------------------------------------------------
+
+
+def test_csv_of_every_type(tmp_path: Path) -> None:
+    table = schema(
+        "i Int64",
+        "u Nullable(UInt8)",
+        "f Float64",
+        "b Bool",
+        "d Date",
+        "utc DateTime",
+        "york DateTime('America/New_York')",
+        "s String",
+        "ns Nullable(String)",
+    )
+    path = written(
+        tmp_path,
+        "i,u,f,b,d,utc,york,s,ns\n"
+        '-5,\\N,1.5,true,2013-01-01,2013-01-01T10:00:00Z,2013-07-01T10:00:00Z,"a ""b"", c",NA\n'
+        "7,,-2,0,2013-12-31,2013-01-01 10:00:00,2013-07-01 10:00:00,,\n"
+        '7,NA,nan,1,2013-12-31,2013-01-01 10:00:00,2013-07-01 10:00:00,NA,"\\N"\n',
+    )
+    [first, second, third] = rows(path, table, null_texts=["NA"])
+    utc = datetime.UTC
+    assert first == {
+        "i": -5,
+        "u": None,
+        "f": 1.5,
+        "b": True,
+        "d": datetime.date(2013, 1, 1),
+        "utc": datetime.datetime(2013, 1, 1, 10, tzinfo=utc),
+        "york": datetime.datetime(2013, 7, 1, 10, tzinfo=utc),
+        "s": b'a "b", c',
+        "ns": None,
+    }
+    assert (second["u"], second["s"], second["ns"]) == (None, b"", b"")
+    assert second["york"] == datetime.datetime(2013, 7, 1, 14, tzinfo=utc)
+    assert (third["u"], third["s"], third["ns"]) == (None, b"NA", b"\\N")
+
+
+def test_the_header_names_some_columns_in_any_order(tmp_path: Path) -> None:
+    path = written(tmp_path, "b,a\n1,2\n")
+    assert rows(path, schema("a Int8", "b Int8", "c Int8")) == [{"b": 1, "a": 2}]
+
+
+def test_without_a_header_the_columns_are_the_tables(tmp_path: Path) -> None:
+    path = written(tmp_path, "1,2\r\n3,4\r\n")
+    assert rows(path, schema("a Int8", "b Int8"), header=False) == [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
+
+
+def test_bytes_that_are_no_text_are_a_fine_string(tmp_path: Path) -> None:
+    assert rows(written(tmp_path, b"s\n\xff\xfe\n"), schema("s String")) == [{"s": b"\xff\xfe"}]
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "part"),
+    [
+        ("a,s\n1,x\n300,y\n", "VALUE_IS_OUT_OF_RANGE", "Row 2: '300' in column 'a'"),
+        ("a,s\n517.0,x\n", "VALUE_IS_OUT_OF_RANGE", "Row 1: '517.0' in column 'a'"),
+        ("a,s\n0x10,x\n", "CANNOT_PARSE_TEXT", "Row 1: '0x10' in column 'a'"),
+        ("a,s\none,x\n", "CANNOT_PARSE_TEXT", "Row 1: 'one' in column 'a'"),
+        ("a,s\n1,x\n\\N,y\n", "CANNOT_INSERT_NULL", "Row 2: NULL in column 'a'"),
+        ("a,s\n1,x\n,y\n", "CANNOT_PARSE_TEXT", "Row 2: '' in column 'a'"),
+        ("a,z\n1,x\n", "NO_SUCH_COLUMN_IN_TABLE", "'z'"),
+        ("a,a\n1,2\n", "CANNOT_PARSE_TEXT", "'a' twice"),
+        ("a,s\n1,x\n2\n", "CANNOT_PARSE_TEXT", "Row 2 has 1 fields where 2 were expected"),
+        ("a,s\n1,x,y\n", "CANNOT_PARSE_TEXT", "Row 1 has 3 fields where 2 were expected"),
+        ('a,s\n1,"x\n2,y\n', "CANNOT_PARSE_TEXT", "never closed"),
+        ("", "CANNOT_PARSE_TEXT", "empty"),
+        (b"\x00\xff\x00", "CANNOT_PARSE_TEXT", ""),
+    ],
+)
+def test_bad_csv_is_refused_with_its_row_and_column(
+    tmp_path: Path, content: str | bytes, name: str, part: str
+) -> None:
+    with pytest.raises(ClickHouseError) as caught:
+        rows(written(tmp_path, content), schema("a UInt8", "s String"))
+    assert caught.value.name.startswith(name)
+    assert part in caught.value.message
+
+
+def test_rows_are_numbered_through_the_file_and_good_blocks_come_first(tmp_path: Path) -> None:
+    path = written(tmp_path, "a\n" + "".join(f"{n}\n" for n in range(7)) + "x\n")
+    blocks = read_blocks(path, schema("a UInt8"), 3)
+    assert [next(blocks).num_rows, next(blocks).num_rows] == [3, 3]
+    with pytest.raises(ClickHouseError, match="Row 8: 'x' in column 'a'"):
+        next(blocks)
+
+
+_DATES = st.dates(datetime.date(1970, 1, 1), datetime.date(2149, 6, 6))
+_TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | st.integers(-(2**63), 2**63 - 1),
+            _TEXT,
+            _DATES,
+        ),
+        min_size=1,
+    ),
+    st.integers(1, 5),
+)
+def test_what_is_written_as_csv_is_read_back(
+    tmp_path_factory: pytest.TempPathFactory, values: list[tuple[int | None, str, datetime.date]], block_rows: int
+) -> None:
+    path = tmp_path_factory.mktemp("csv") / "rows.csv"
+    with path.open("w", newline="") as target:
+        writer = csv.writer(target, quoting=csv.QUOTE_NONNUMERIC)
+        writer.writerow(["n", "s", "d"])
+        writer.writerows(["" if n is None else n, s, d.isoformat()] for n, s, d in values)
+    found = rows(path, schema("n Nullable(Int64)", "s String", "d Date"), block_rows)
+    assert [(row["n"], row["s"].decode(), row["d"]) for row in found] == values
+
+
+# --- Parquet -------------------------------------------------------------------------------------------------
+
+
+def test_parquet_of_any_arrow_types(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    content = pa.table(
+        {
+            "s": pa.array(["x", "y", "x"]).dictionary_encode(),
+            "a": pa.array([1.0, 2.0, 3.0]),
+            "t": pa.array([0, 1, 2], pa.timestamp("ms")),
+        }
+    )
+    pq.write_table(content.set_column(2, "t", content.column("t").cast(pa.timestamp("s"), safe=False)), path)
+    blocks = list(read_blocks(path, schema("a UInt8", "s String", "t DateTime"), 2))
+    assert [block.num_rows for block in blocks] == [2, 1]
+    assert blocks[0].column("s").to_pylist() == [b"x", b"y"]
+
+
+def test_parquet_with_a_value_that_does_not_fit(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"a": [1, 2, 3, 300]}), path)
+    blocks = read_blocks(path, schema("a UInt8"), 3)
+    next(blocks)
+    with pytest.raises(ClickHouseError, match="Row 4: 300 in column 'a'"):
+        next(blocks)
+
+
+def test_parquet_with_an_unknown_column(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"b": [1]}), path)
+    with pytest.raises(ClickHouseError, match="'b'"):
+        list(read_blocks(path, schema("a UInt8"), 3))
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 and nothing more"])
+def test_a_broken_parquet_file(tmp_path: Path, content: bytes) -> None:
+    path = written(tmp_path, content, "rows.parquet")
+    with pytest.raises(ClickHouseError, match="not a Parquet file"):
+        list(read_blocks(path, schema("a UInt8"), 3))
+
+
+def test_other_kinds_of_files_and_options_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ClickHouseError, match=r"\.csv or \.parquet"):
+        read_blocks(tmp_path / "rows.xlsx", schema("a UInt8"), 1)
+    with pytest.raises(ClickHouseError, match="--no-header"):
+        read_blocks(tmp_path / "rows.parquet", schema("a UInt8"), 1, header=False)
