@@ -61,8 +61,11 @@ def compile_expression(text: str, schema: TableSchema) -> Expression:
 
 def compile_node(node: Node, schema: TableSchema, modulo: Modulo = Modulo.MODERN) -> Expression:
     """The expression of a parsed text."""
-    compiled = _compile(node, schema, modulo)
-    return replace(compiled, text=to_text(node))
+    return replace(_compile(node, schema, modulo), text=to_text(node))
+
+
+# Inside, only types and values count; the text is that of the whole.
+_INNER = ""
 
 
 def _compile(node: Node, schema: TableSchema, modulo: Modulo) -> Expression:
@@ -86,7 +89,7 @@ def _column(name: str, schema: TableSchema) -> Expression:
         )
     data_type = schema.column(name).type
     return Expression(
-        name, data_type, frozenset({name}), lambda table: Vector.of_column(table.column(name), data_type)
+        _INNER, data_type, frozenset({name}), lambda table: Vector.of_column(table.column(name), data_type)
     )
 
 
@@ -98,7 +101,7 @@ def _constant(literal: Literal) -> Expression:
 
 def _constant_of(scalar: pa.Scalar, data_type: DataType) -> Expression:
     vector = Vector.of_scalar(scalar, data_type)
-    return Expression("", data_type, frozenset(), lambda table: vector)
+    return Expression(_INNER, data_type, frozenset(), lambda table: vector)
 
 
 def _type_of_constant(value: int | float | str | bool | None) -> DataType:
@@ -123,7 +126,7 @@ def _call(call: Call, schema: TableSchema, modulo: Modulo) -> Expression:
         arguments = _with_text_read(function, call.arguments, arguments)
     data_type = function.result_type(tuple(argument.type for argument in arguments))
     return Expression(
-        to_text(call),
+        _INNER,
         data_type,
         frozenset().union(*(argument.columns for argument in arguments)),
         lambda table: function.evaluate(tuple(argument.compute(table) for argument in arguments), data_type),

@@ -315,6 +315,10 @@ def test_zero_divided_by_zero_is_nan() -> None:
     assert math.isnan(constant("5.5 % 0"))  # type: ignore[arg-type]
 
 
+def test_a_float_has_no_remainder_by_infinity() -> None:
+    assert math.isnan(constant("5.5 % inf"))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("text", "divisors"), [("a % b", [1, 0]), ("a % 0", [1, 1]), ("1 % 0", [1, 1])])
 def test_a_remainder_by_zero_is_refused(text: str, divisors: list[object]) -> None:
     with pytest.raises(IllegalDivision, match="Division by zero"):
