@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from replica.commands import CreateTable
 from replica.errors import IncompatibleColumns, MetadataMismatch
-from replica.expression import Key, check_defaults, check_primary_key, compile_key, compile_partition_key
+from replica.expression import Key, check_defaults, check_primary_key, compile_key
 from replica.partition import PartitionKey
 from replica.schema import TableSchema
 from replica.settings import MergeTreeSettings
@@ -29,12 +29,11 @@ class TableStructure:
     @staticmethod
     def from_definition(definition: CreateTable) -> TableStructure:
         """Raises the ClickHouseError of whatever is wrong in the definition; does nothing else."""
-        schema = TableSchema.from_definitions(definition.columns)
-        check_defaults(schema)
+        schema = check_defaults(TableSchema.from_definitions(definition.columns))
         sorting_key = compile_key(definition.order_by, schema)
         primary_key = compile_key(definition.primary_key, schema) if definition.primary_key else sorting_key
         check_primary_key(primary_key, sorting_key)
-        partition_key = PartitionKey(compile_partition_key(definition.partition_by, schema))
+        partition_key = PartitionKey.compile(definition.partition_by, schema)
         return TableStructure(
             schema, sorting_key, primary_key, partition_key, MergeTreeSettings.from_text(definition.settings)
         )

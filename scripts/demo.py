@@ -49,7 +49,7 @@ PARTITION BY toYYYYMM(time_hour) ORDER BY (carrier, time_hour)"""
 CONTENT = """SELECT count(), sum(flight), sum(distance), sum(dep_delay), sum(arr_delay), sum(air_time),
 uniqExact(tailnum), uniqExact(dest), sum(toUnixTimestamp(time_hour)) FROM flights"""
 
-PARTS = """SELECT name, rows, hash_of_uncompressed_files FROM system.parts
+PARTS = """SELECT name, rows, uncompressed_hash_of_compressed_files FROM system.parts
 WHERE active AND table = 'flights' ORDER BY name"""
 
 console = Console(highlight=False)
