@@ -87,7 +87,7 @@ class Server:
             async with asyncio.TaskGroup() as self._tasks:
                 self._tasks.create_task(sessions.run())
                 for definition in await self._catalog.load():
-                    self._start(ReplicatedTable(self._share, definition, self._config.macros))
+                    await self._start(ReplicatedTable(self._share, definition, self._config.macros))
                 self.started.set()
         finally:
             await environment.transfer.stop()
@@ -111,7 +111,8 @@ class Server:
             value = value << 32 | self._environment.chance.choose("random bits", range(1 << 32))
         return value
 
-    def _start(self, table: ReplicatedTable) -> None:
+    async def _start(self, table: ReplicatedTable) -> None:
+        await table.load()
         assert self._tasks is not None
         definition = table.definition
         self._tables[definition.database, definition.table] = table
@@ -150,7 +151,7 @@ class Server:
             table = ReplicatedTable(self._share, definition, self._config.macros)
             await self._register(table)
             await self._catalog.add(definition)
-            self._start(table)
+            await self._start(table)
 
     async def _register(self, table: ReplicatedTable) -> None:
         retries = KeeperRetries(self._config.settings)

@@ -30,7 +30,7 @@ _RETRY_SECONDS = 1.0
 
 
 class ReplicatedTable:
-    """A table; nothing happens before `register` or `run`."""
+    """A table: `register` it once, `load` it at every start, then `run` it."""
 
     def __init__(self, server: ServerShare, definition: CreateTable, macros: dict[str, str]) -> None:
         """Raises the ClickHouseError of whatever is wrong in the definition."""
@@ -54,12 +54,14 @@ class ReplicatedTable:
         session = await self.state.server.sessions.live()
         await create_or_join(session, self.state.znodes, self.state.structure, self.creator_info)
 
+    async def load(self) -> None:
+        """Find the parts on the disk: they can be read from then on."""
+        await self.state.store.load(self.state.now())
+
     async def run(self, host: Host, identifier: str) -> None:
-        """Load the parts, then be a replica under every session, until cancelled."""
-        state = self.state
-        await state.store.load(state.now())
+        """Be a replica under every session, until cancelled."""
         await self._attach()
-        await keep_active(state, host, identifier)
+        await keep_active(self.state, host, identifier)
 
     async def _attach(self) -> None:
         state = self.state
