@@ -1,8 +1,9 @@
 """The port over TCP, to our own server, ZooKeeper or Keeper: one `KazooClient` per session.
 
-Each client knows a single address and may not retry, so kazoo never carries a session, or anything queued on it,
-over to another connection. The first sign of trouble (SUSPENDED, LOST, or the end of one of kazoo's threads) ends
-the session for ever. kazoo calls back on its own threads; every callback only hands over to the event loop.
+Each client knows a single address, may not retry and gets a single socket, so kazoo never carries a session, or
+anything queued on it, over to another connection. The first sign of trouble (SUSPENDED, LOST, or the end of one of
+kazoo's threads) ends the session for ever. kazoo calls back on its own threads; every callback only hands over to
+the event loop.
 
 Where the service does not announce CheckNotExists, it is a create and a delete in the same multi: the parent's
 sequence counter and its child watches feel them, and a missing parent is NoNode. ClickHouse lives with the same.
@@ -91,8 +92,8 @@ class KazooSession:
             address,
             timeout=session_timeout_seconds,
             handler=_Handler(self._from_thread(self._die)),
-            connection_retry=KazooRetry(max_tries=0),
-            command_retry=KazooRetry(max_tries=0),
+            connection_retry=KazooRetry(max_tries=1),
+            command_retry=KazooRetry(max_tries=1),
             randomize_hosts=False,
             logger=_SILENT,
         )
@@ -319,11 +320,21 @@ class KazooSession:
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's threads, with a word when one of them ends: kazoo itself tells nobody of a failed connect."""
+    """kazoo's threads and its only socket, with a word when one of the threads ends.
+
+    kazoo itself tells nobody of a failed connect.
+    """
 
     def __init__(self, on_end: Callable[[], None]) -> None:
         super().__init__()
         self._on_end = on_end
+        self._has_connected = False
+
+    def create_connection(self, *args: Any, **kwargs: Any) -> socket.socket:
+        if self._has_connected:
+            raise ConnectionRefusedError("a session has one connection")
+        self._has_connected = True
+        return cast(socket.socket, super().create_connection(*args, **kwargs))
 
     def spawn(self, func: Callable[..., None], *args: Any, **kwargs: Any) -> threading.Thread:
         def run() -> None:

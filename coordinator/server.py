@@ -90,9 +90,11 @@ class CoordinatorServer:
         self._schedule_tick(loop.time())
 
     async def stop(self) -> None:
-        """Hang up on everybody and close the journal; sessions live on in it."""
-        if self._listener is not None:
-            self._listener.close()
+        """Hang up on everybody and close the journal; sessions live on in it. Harmless when not started."""
+        if self._listener is None:
+            return
+        self._listener.close()
+        self._listener = None
         if self._ticker is not None:
             self._ticker.cancel()
         for connection in list(self._open):

@@ -28,11 +28,11 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _answers(port: int) -> bool:
+def _serves(port: int) -> bool:
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
-            connection.sendall(b"ruok")
-            return connection.recv(4) == b"imok"
+            connection.sendall(b"isro")  # "null" until it serves
+            return connection.recv(4) == b"rw"
     except OSError:
         return False
 
@@ -51,7 +51,7 @@ def real_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         server = subprocess.Popen(["java", "-Xmx256m", "-cp", jars, main, str(config)], stdout=output, stderr=output)
     try:
         for _ in range(300):
-            if _answers(port):
+            if _serves(port):
                 break
             assert server.poll() is None, (folder / "output").read_text()
             time.sleep(0.1)
