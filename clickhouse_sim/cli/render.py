@@ -6,7 +6,7 @@ import datetime
 import json
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
@@ -80,12 +80,8 @@ class Renderer:
 class _Progress:
     """Takes the number of rows done so far."""
 
-    def __init__(self, show: Any = None) -> None:
-        self._show = show
-
-    def reached(self, rows: int) -> None:
-        if self._show is not None:
-            self._show(rows)
+    def __init__(self, show: Callable[[int], None] = lambda rows: None) -> None:
+        self.reached = show
 
 
 def narrate(sentence: str) -> None:
@@ -95,15 +91,7 @@ def narrate(sentence: str) -> None:
 
 def complain(sentence: str) -> None:
     """Say what went wrong."""
-    click.echo(
-        f"{click.style('Error:', fg='red', bold=True) if _colours(sys.stderr) else 'Error:'} {sentence}", err=True
-    )
-
-
-def _colours(stream: TextIO) -> bool:
-    import os
-
-    return stream.isatty() and not os.environ.get("NO_COLOR")
+    click.echo(f"Error: {sentence}", err=True)
 
 
 def _console(stream: TextIO) -> Console:
