@@ -212,6 +212,10 @@ class QueryWasCancelled(ClickHouseError):
     code, name = 394, "QUERY_WAS_CANCELLED"
 
 
+class DecimalOverflow(ClickHouseError):
+    code, name = 407, "DECIMAL_OVERFLOW"
+
+
 class AllReplicasLost(ClickHouseError):
     code, name = 415, "ALL_REPLICAS_LOST"
 

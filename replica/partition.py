@@ -133,14 +133,14 @@ class _KeyColumn:
         self._nulls = None if vector.nulls is None else np.broadcast_to(vector.nulls, rows)
 
     def codes(self) -> np.ndarray:
-        """A number for each row, equal for equal values; NULL is 0, and floats count as their bits."""
+        """A number for each row, equal for equal values; floats count as their bits."""
         if self._type.kind is Kind.STRING:
             codes = pc.dictionary_encode(self._values).indices.to_numpy(zero_copy_only=True).astype(np.int64)
         elif self._type.kind is Kind.FLOAT:
             codes = _numbered(np.ascontiguousarray(self._values).view(f"u{self._type.width}"))
         else:
             codes = _numbered(self._values)
-        return codes + 1 if self._nulls is None else np.where(self._nulls, 0, codes + 1)
+        return codes if self._nulls is None else np.where(self._nulls, 0, codes + 1)
 
     def element(self, row: int) -> tuple[DataType, Any]:
         """Type and value of one row."""

@@ -7,6 +7,8 @@ untouched znodes adopts them.
 
 from __future__ import annotations
 
+import contextlib
+
 from coordinator.api import BadVersion, MultiFailed, NodeExists, NoNode
 from replica.errors import AllReplicasLost, ReplicaAlreadyExists
 from replica.session import ServerSession, ensure_path
@@ -110,10 +112,8 @@ def _contents(
 async def add_later_znodes(session: ServerSession, znodes: ReplicaZnodes, table_uuid: str) -> None:
     """Make the znodes of newer releases that the table lacks; at creation and at every start."""
     for path, value in [*later_additions(znodes.table), (znodes.table.table_shared_id, table_uuid)]:
-        try:
+        with contextlib.suppress(NodeExists):
             await session.create(path, value.encode())
-        except NodeExists:
-            pass
     try:
         await session.multi(leaders(znodes.table))
     except MultiFailed as failure:

@@ -187,7 +187,7 @@ class Server:
     async def insert(
         self, database: str, table: str, options: InsertOptions, source_number: int, block: pa.Table
     ) -> BlockOutcome:
-        """Insert one block, the `source_number`-th of its INSERT. Raises ClickHouseError before anything is written."""
+        """Insert one block, the `source_number`-th of its INSERT. After a ClickHouseError nothing is written."""
         return await self._table(database, table).insert(options, source_number, block)
 
     async def scan(self, database: str, table: str, columns: list[str] | None = None) -> pa.Table:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from clickhouse_sim.simulation.client import SimulatedClient, answer_with, door_of
 from clickhouse_sim.simulation.faults import Faults
 from clickhouse_sim.simulation.insert_workload import InsertHistory, insert_blocks
-from clickhouse_sim.simulation.loop import run
+from clickhouse_sim.simulation.loop import SimulatedLoop, run
 from clickhouse_sim.simulation.network import CALM
 from clickhouse_sim.simulation.properties import (
     check_equal_parts,
@@ -64,6 +64,7 @@ class Report:
     seed: int
     trace_hash: str
     simulated_seconds: float
+    callbacks: int
     faults: dict[str, int]
     acknowledged: dict[int, str]
 
@@ -82,6 +83,9 @@ class _History:
         self._history = InsertHistory()
 
     async def run(self) -> Report:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimulatedLoop)
+        self._loop = loop
         self._world = World(self._tape, REPLICAS, _make_server)
         for name in REPLICAS:
             self._start(name)
@@ -98,7 +102,8 @@ class _History:
         return Report(
             self._seed,
             self._world.trace.digest(),
-            asyncio.get_running_loop().time(),
+            self._loop.time(),
+            self._loop.callbacks,
             dict(sorted(faults.seen.items())),
             {number: str(status) for number, status in sorted(self._history.acknowledged.items())},
         )
@@ -138,8 +143,10 @@ class _History:
                 return False
             if await session.children(TABLE.replica(name).queue):
                 return False
-        partitions = [await session.children(TABLE.partition(each)) for each in await session.children(TABLE.block_numbers)]
-        return not any(partitions)
+        for partition in await session.children(TABLE.block_numbers):
+            if await session.children(TABLE.partition(partition)):
+                return False
+        return True
 
     async def _observe(self) -> Session:
         return await LocalCoordinator(self._world.service, _Instant(), "checker").connect()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from coordinator.api import CoordinationError, Create, MultiFailed, NodeExists, NoNode, SessionLost, Set
+from coordinator.api import CoordinationError, Create, MultiFailed, NodeExists, NoNode, Set
 from replica.background.lost_replica import clone_if_lost
 from replica.background.uncertain_parts import settle_uncertain_parts
 from replica.errors import ClickHouseError, LogicalError, ReplicaIsAlreadyActive

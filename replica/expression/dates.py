@@ -8,11 +8,12 @@ import pyarrow.compute as pc
 
 from replica.errors import CannotParseDate, IllegalTypeOfArgument
 from replica.expression.vector import Vector
-from replica.schema.memory import from_stored
 from replica.schema.types import DataType, Kind, integer_type, parse_type
+from replica.schema.zones import offsets_at_instants, offsets_at_local_times
 
 _DATE = parse_type("Date")
 _SECONDS_A_DAY = 86_400
+_LAST_DAY = (2**32 - 1) // _SECONDS_A_DAY
 
 
 def type_of_yyyymm(argument: DataType) -> DataType:
@@ -50,29 +51,17 @@ def evaluate_date(arguments: tuple[Vector, ...], result: DataType) -> Vector:
 
 
 def midnights(days: np.ndarray, zone: str) -> np.ndarray:
-    """The seconds since 1970 at which days begin in a time zone."""
-    seconds = days.astype(np.int64) * _SECONDS_A_DAY
-    if zone == "UTC":
-        return seconds
-    local = pa.array(np.atleast_1d(seconds)).view(pa.timestamp("s"))
-    instants = pc.assume_timezone(local, zone, ambiguous="earliest", nonexistent="latest")
-    return _reshaped(instants.view(pa.int64()), seconds)
+    """The seconds since 1970 at which days begin in a time zone; days that no DateTime reaches count as the last."""
+    local = np.minimum(days.astype(np.int64), _LAST_DAY) * _SECONDS_A_DAY
+    return np.asarray(local - offsets_at_local_times(local, zone))
 
 
 def _days(moments: Vector) -> np.ndarray:
     """Days since 1970."""
     if moments.type.kind is Kind.DATE:
         return np.asarray(moments.values)
-    if moments.type.zone == "UTC":
-        return np.asarray(moments.values // _SECONDS_A_DAY)
-    instants = from_stored(np.atleast_1d(moments.values), None, moments.type)
-    local = pc.local_timestamp(pc.cast(instants, pa.timestamp("s", moments.type.zone)))
-    return _reshaped(local.view(pa.int64()), moments.values) // _SECONDS_A_DAY
-
-
-def _reshaped(array: pa.Array, like: np.ndarray) -> np.ndarray:
-    values: np.ndarray = array.to_numpy(zero_copy_only=True)
-    return values.reshape(like.shape)
+    instants = moments.values.astype(np.int64)
+    return np.asarray((instants + offsets_at_instants(instants, moments.type.zone)) // _SECONDS_A_DAY)
 
 
 def _spelled_days(strings: pa.Array | pa.Scalar) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +15,9 @@ from replica.schema.conform import conform
 from replica.schema.memory import dtype
 from replica.schema.table import Column, TableSchema
 from replica.schema.types import DataType, Kind
+
+# What a constant is tried on when a table is created.
+_ONE_ROW = pa.table({"": [0]})
 
 
 def complete(block: pa.Table, schema: TableSchema) -> pa.Table:
@@ -28,10 +33,21 @@ def complete(block: pa.Table, schema: TableSchema) -> pa.Table:
     return pa.table([block.column(name) for name in schema.names], schema=schema.arrow_schema)
 
 
-def check_defaults(schema: TableSchema) -> None:
-    """Raises, when the table is created, what its DEFAULT expressions would raise at every INSERT."""
-    empty = pa.table([], names=[])
-    complete(empty, schema)
+def check_defaults(schema: TableSchema) -> TableSchema:
+    """The schema with its DEFAULT expressions written as ClickHouse stores them.
+
+    Raises, when the table is created, what an expression would raise at every INSERT.
+    """
+    expressions = _defaults(schema, left_out=list(schema.names))
+    complete(pa.table([], names=[]), schema)
+    for name, expression in expressions.items():
+        if expression is not None and expression.constant:
+            _default_values(_ONE_ROW, schema.column(name), expression)
+    return TableSchema(tuple(_with_stored_text(each, expressions[each.name]) for each in schema.columns))
+
+
+def _with_stored_text(column: Column, expression: Expression | None) -> Column:
+    return column if expression is None else replace(column, default=expression.text)
 
 
 def _defaults(schema: TableSchema, left_out: list[str]) -> dict[str, Expression | None]:

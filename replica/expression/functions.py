@@ -51,8 +51,8 @@ class Function:
 _FUNCTIONS = {
     function.name: function
     for function in (
-        Function("plus", 2, arithmetic.type_of_plus, arithmetic.elementwise(np.add)),
-        Function("minus", 2, arithmetic.type_of_minus, arithmetic.elementwise(np.subtract)),
+        Function("plus", 2, arithmetic.type_of_plus, arithmetic.evaluate_sum(np.add)),
+        Function("minus", 2, arithmetic.type_of_minus, arithmetic.evaluate_sum(np.subtract)),
         Function("multiply", 2, arithmetic.type_of_multiply, arithmetic.elementwise(np.multiply)),
         Function("divide", 2, arithmetic.type_of_divide, arithmetic.elementwise(np.true_divide)),
         Function("modulo", 2, arithmetic.type_of_modulo, arithmetic.evaluate_modulo),

@@ -6,12 +6,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
-from sqlglot.tokens import TokenType
 
 from replica.errors import NotImplementedInModel, SqlSyntaxError
 from replica.quoting import backquote_if_needed, string_literal
@@ -71,6 +70,8 @@ _OPERATORS: dict[type[exp.Expr], tuple[str, str]] = {
     exp.GTE: ("greaterOrEquals", ">="),
 }
 _SYMBOLS = dict(_OPERATORS.values())
+_EQUALITIES = ("equals", "notEquals")
+_INEQUALITIES = ("less", "lessOrEquals", "greater", "greaterOrEquals")
 _FLOAT_NAMES = {"nan": math.nan, "inf": math.inf}
 
 
@@ -112,7 +113,7 @@ def _parse(text: str, shown: str) -> Node:
 def _require_closed_parentheses(text: str, shown: str) -> None:
     """sqlglot forgives a function's missing parenthesis; ClickHouse does not."""
     kinds = [token.token_type for token in sqlglot.tokenize(text, dialect="clickhouse")]
-    if kinds.count(TokenType.L_PAREN) != kinds.count(TokenType.R_PAREN):
+    if kinds.count(sqlglot.TokenType.L_PAREN) != kinds.count(sqlglot.TokenType.R_PAREN):
         raise SqlSyntaxError(f"{shown!r} is not an expression: the parentheses do not match.")
 
 
@@ -124,9 +125,9 @@ def _reason(problem: SqlglotError) -> str:
 def _node(parsed: exp.Expr) -> Node:
     operator = _OPERATORS.get(type(parsed))
     if operator is not None:
-        return Call(operator[0], (_node(parsed.this), _node(parsed.expression)), as_operator=True)
+        return _operation(operator[0], _node(parsed.this), _node(parsed.expression))
     if isinstance(parsed, exp.Neg):
-        return _negative(_node(parsed.this))
+        return _negative(_node(parsed.this), twice=isinstance(parsed.this, exp.Neg))
     if isinstance(parsed, exp.Column):
         return _name(parsed)
     if isinstance(parsed, exp.Paren):
@@ -140,13 +141,20 @@ def _node(parsed: exp.Expr) -> Node:
     return Literal(_constant(parsed))
 
 
-def _negative(operand: Node) -> Node:
-    if (
-        isinstance(operand, Literal)
-        and isinstance(operand.value, int | float)
-        and not isinstance(operand.value, bool)
-    ):
-        return Literal(_fitting(-operand.value))
+def _operation(function: str, left: Node, right: Node) -> Node:
+    """To ClickHouse all comparisons are of one precedence, to sqlglot `<` binds closer than `=`."""
+    if function in _EQUALITIES and isinstance(right, Call) and right.as_operator and right.function in _INEQUALITIES:
+        middle, last = right.arguments
+        return Call(right.function, (_operation(function, left, middle), last), as_operator=True)
+    return Call(function, (left, right), as_operator=True)
+
+
+def _negative(operand: Node, twice: bool) -> Node:
+    """The innermost minus belongs to the number."""
+    if isinstance(operand, Literal) and not twice:
+        value = operand.value
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return Literal(_fitting(-value))
     return Call("negate", (operand,), as_operator=True)
 
 
@@ -204,15 +212,31 @@ def to_text(node: Node) -> str:
     if not node.as_operator:
         return f"{backquote_if_needed(node.function)}({', '.join(map(to_text, node.arguments))})"
     if node.function == "negate":
-        return f"-{_operand_text(node.arguments[0])}"
+        (operand,) = node.arguments
+        needs_parentheses = isinstance(operand, Literal) or _is_minus(operand)
+        return f"-({to_text(operand)})" if needs_parentheses else f"-{_operand_text(operand)}"
     left, right = map(_operand_text, node.arguments)
     return f"{left} {_SYMBOLS[node.function]} {right}"
 
 
 def _operand_text(node: Node) -> str:
-    """An operand: an operator inside an operator stands in parentheses."""
+    """An operand: an operator inside an operator stands in parentheses, but for a minus that has some inside."""
     text = to_text(node)
-    return f"({text})" if isinstance(node, Call) and node.as_operator else text
+    is_operation = isinstance(node, Call) and node.as_operator
+    return f"({text})" if is_operation and not _is_minus_of_constant_or_minus(node) else text
+
+
+def _is_minus(node: Node) -> TypeGuard[Call]:
+    return isinstance(node, Call) and node.as_operator and node.function == "negate"
+
+
+def _is_minus_of_constant_or_minus(node: Node) -> bool:
+    if not _is_minus(node):
+        return False
+    (operand,) = node.arguments
+    if isinstance(operand, Parentheses):
+        operand = operand.inner
+    return isinstance(operand, Literal) or _is_minus(operand)
 
 
 def _literal_text(value: int | float | str | bool | None) -> str:

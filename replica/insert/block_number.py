@@ -91,7 +91,11 @@ class BlockNumbers:
 
     async def _create_partition(self, session: ServerSession, partition: str) -> None:
         # The version of block_numbers tells others that the set of partitions changed.
-        operations: list[Operation] = [Check(self._replica.host), Create(partition), Set(self._table.block_numbers, b"")]
+        operations: list[Operation] = [
+            Check(self._replica.host),
+            Create(partition),
+            Set(self._table.block_numbers, b""),
+        ]
         try:
             await session.multi(operations)
         except MultiFailed as failure:

@@ -106,7 +106,7 @@ class PartCommit:
             return await self._duplicate(session, self._piece.block_ids[failure.index - first_id])
         if failure.index == 1 and isinstance(failure.error, NoNode):
             raise QueryWasCancelled(
-                f"Insert into partition {self._piece.partition_id} was cancelled by a concurrent DROP or REPLACE of it"
+                f"Insert into partition {self._piece.partition_id} was cancelled by a DROP or REPLACE of it"
             ) from failure
         await lock.release()
         raise UnexpectedZooKeeperError(

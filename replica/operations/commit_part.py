@@ -6,8 +6,11 @@ part defines what it holds; every later one must bring equal content.
 
 from __future__ import annotations
 
-from coordinator.api import Create, Delete, MultiFailed, NodeExists, NoNode, Operation
+import asyncio
+
+from coordinator.api import CoordinationError, Create, Delete, MultiFailed, NodeExists, NoNode, Operation
 from replica.environment import shuffled
+from replica.errors import ClickHouseError
 from replica.part_name import PartName
 from replica.session import ServerSession
 from replica.storage.checksums import PartHeader, compare
@@ -19,16 +22,27 @@ async def commit_part(state: TableState, session: ServerSession, temporary: Temp
     """Register the part under this replica and let it count.
 
     Raises ChecksumDoesntMatch when a replica has registered other content under that name, and CoordinationError;
-    the part has then left the disk again.
+    the part has then left the disk again. A cancellation waits until that is so.
     """
+    committing = asyncio.create_task(_commit(state, session, temporary, name))
+    try:
+        await asyncio.shield(committing)
+    except asyncio.CancelledError:
+        await asyncio.wait([committing])
+        if not committing.cancelled():
+            committing.exception()  # seen: nobody is left who wants to know
+        raise
+
+
+async def _commit(state: TableState, session: ServerSession, temporary: TemporaryPart, name: PartName) -> None:
     try:
         part = await state.store.publish(temporary, name, state.now())
-    except BaseException:
+    except (ClickHouseError, OSError):
         await state.store.discard(temporary)
         raise
     try:
         await _register(state, session, name, temporary.image.header)
-    except BaseException:
+    except (ClickHouseError, CoordinationError):
         await state.store.discard(await state.store.withdraw(part, temporary.image))
         raise
     state.store.activate(part)

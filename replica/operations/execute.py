@@ -20,9 +20,9 @@ async def execute(state: TableState, session: ServerSession, queued: QueuedEntry
     Raises the ClickHouseError, CoordinationError or OSError that the entry then shows as its last exception.
     """
     entry = queued.entry
-    if entry.type in PART_PRODUCING_TYPES and entry.new_part is not None:
-        if await _has_part_already(state, session, entry.new_part):
-            return
+    part = entry.new_part if entry.type in PART_PRODUCING_TYPES else None
+    if part is not None and await _has_part_already(state, session, part):
+        return
     if entry.type in INSERT_TYPES:
         await get_part(state, session, queued)
         return

@@ -18,6 +18,7 @@ from replica.errors import (
 from replica.schema.memory import plain
 from replica.schema.table import Column, TableSchema, refuse_duplicates
 from replica.schema.types import DataType, Kind
+from replica.schema.zones import offsets_at_local_times
 
 _LAST_DATE = 2**16 - 1
 _LAST_SECOND = 2**32 - 1
@@ -144,8 +145,9 @@ def _spelled_instants(texts: pa.ChunkedArray, target: DataType) -> pa.ChunkedArr
     nothing = pa.scalar(None, texts.type)
     zoned = pc.cast(pc.if_else(has_zone, texts, nothing), target.arrow)
     local = pc.cast(pc.if_else(has_zone, nothing, texts), pa.timestamp("s"))
-    instants = pc.assume_timezone(local, target.zone, ambiguous="earliest", nonexistent="latest")
-    return pc.coalesce(zoned, pc.cast(instants, target.arrow))
+    seconds = pc.cast(local, pa.int64())
+    offsets = offsets_at_local_times(pc.fill_null(seconds, 0).to_numpy(), target.zone)
+    return pc.coalesce(zoned, pc.cast(pc.subtract(seconds, pa.array(offsets)), target.arrow))
 
 
 def _to_string(source: pa.DataType, target: DataType) -> Conversion | None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from replica.errors import (
     CannotParseDate,
     ClickHouseError,
+    DecimalOverflow,
     IllegalDivision,
     IllegalTypeOfArgument,
     NoCommonType,
@@ -79,6 +80,12 @@ def constant(text: str) -> object:
         ("- 1", "-1"),
         ("-(1)", "-(1)"),
         ("- -a", "-(-a)"),
+        ("- -1", "-(-1)"),
+        ("-(1) + 2", "-(1) + 2"),
+        ("-(a) + 2", "(-(a)) + 2"),
+        ("-true = a", "-(true) = a"),
+        ("a = b < c = d >= e", "(((a = b) < c) = d) >= e"),
+        ("a = (b < c)", "a = (b < c)"),
         ("a+-b", "a + (-b)"),
         ("a - -1", "a - -1"),
         ("-a%4", "(-a) % 4"),
@@ -253,9 +260,12 @@ U64, I64 = 2**64 - 1, 2**63 - 1
         ("a % b", {"a": "UInt64", "b": "Int8"}, {"a": [5, U64], "b": [-3, -3]}, [2, 0]),
         ("a % b", {"a": "Int64", "b": "UInt64"}, {"a": [-I64 - 1, -7], "b": [2**63 + 5, U64]}, [-I64 - 1, -7]),
         ("a % 3", {"a": "Float64"}, {"a": [-5.5, 5.5]}, [-2.5, 2.5]),
+        ("d < t", {"d": "Date", "t": "DateTime"}, {"d": ["2149-06-06"] * 2, "t": [2**32 - 1, 4294944000]}, [1, 0]),
+        ("toDate(t)", {"t": "DateTime('Europe/Berlin')"}, {"t": ["2087-06-30T22:30:00Z"]}, [date(2087, 7, 1)]),
         ("moduloLegacy(a, 255)", {"a": "Int64"}, {"a": [-200, -255]}, [56, 0]),
         ("a + b", {"a": "Nullable(UInt8)", "b": "UInt8"}, {"a": [1, None], "b": [1, 1]}, [2, None]),
         ("a % b", {"a": "UInt8", "b": "Nullable(UInt8)"}, {"a": [5, 5], "b": [None, 3]}, [None, 2]),
+        ("a = b", {"a": "Nullable(UInt8)", "b": "Nullable(UInt8)"}, {"a": [1, None], "b": [None, 2]}, [None, None]),
         ("a + NULL", {"a": "UInt8"}, {"a": [1, 2]}, [None, None]),
         ("a = NULL", {"a": "String"}, {"a": ["x"]}, [None]),
         ("a", {"a": "Nullable(String)"}, {"a": ["x", None]}, [b"x", None]),
@@ -266,6 +276,8 @@ U64, I64 = 2**64 - 1, 2**63 - 1
         ("b < a", {"a": "UInt64", "b": "Float64"}, {"a": [U64, U64], "b": [2.0**64, -1.0]}, [0, 1]),
         ("a >= 1.5", {"a": "Int64"}, {"a": [1, 2, -2]}, [0, 1, 0]),
         ("a < nan", {"a": "Int64"}, {"a": [1]}, [0]),
+        ("a > nan", {"a": "Int64"}, {"a": [1]}, [0]),
+        ("a < 5.", {"a": "Int64"}, {"a": [5, 4]}, [0, 1]),
         ("a != a", {"a": "Float32"}, {"a": [math.nan, 1.0]}, [1, 0]),
         ("a < b", {"a": "String", "b": "String"}, {"a": ["a", "a\0", "ä"], "b": ["b", "a", "z"]}, [1, 0, 0]),
         ("a = 'x'", {"a": "Nullable(String)"}, {"a": ["x", None, ""]}, [1, None, 0]),
@@ -312,6 +324,12 @@ def test_a_remainder_by_zero_is_refused(text: str, divisors: list[object]) -> No
 def test_the_smallest_number_has_no_remainder_by_minus_one() -> None:
     with pytest.raises(IllegalDivision, match="minimal signed number"):
         values("a % -1", {"a": "Int8"}, {"a": [-128]})
+
+
+def test_a_date_moves_no_further_than_int64_can_say() -> None:
+    assert values("d + a", {"d": "Date", "a": "UInt64"}, {"d": ["2020-01-01"], "a": [I64]}) == [date(2019, 12, 31)]
+    with pytest.raises(DecimalOverflow):
+        values("d + a", {"d": "Date", "a": "UInt64"}, {"d": ["2020-01-01"], "a": [I64 + 1]})
 
 
 def test_chunks_and_dictionaries_make_no_difference() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from replica.errors import (
     BadArguments,
     CannotInsertNullInOrdinaryColumn,
+    CannotParseText,
     ClickHouseError,
     CyclicAliases,
     IllegalColumn,
@@ -175,6 +176,22 @@ def test_defaults_that_cannot_be_are_refused() -> None:
         completed("NULL", "UInt8", [1])
     with pytest.raises(ValueIsOutOfRangeOfDataType, match="DEFAULT nan"):
         completed("nan", "UInt8", [1])
+
+
+def test_checked_defaults_are_written_as_clickhouse_stores_them() -> None:
+    columns = (("a", None), ("b", "a+1*2"), ("c", "'x'"))
+    schema = TableSchema(tuple(Column(name, parse_type("String"), default) for name, default in columns[:1]))
+    assert check_defaults(schema) == schema
+    types = {"a": "Int64", "b": "UInt8", "c": "String"}
+    schema = TableSchema(tuple(Column(name, parse_type(types[name]), default) for name, default in columns))
+    assert [column.default for column in check_defaults(schema).columns] == [None, "a + (1 * 2)", "'x'"]
+
+
+def test_a_constant_that_never_fits_is_refused_when_the_table_is_created() -> None:
+    with pytest.raises(CannotParseText, match="'x' in column 'a'"):
+        check_defaults(TableSchema((Column("a", parse_type("UInt8"), "'x'"),)))
+    with pytest.raises(CannotInsertNullInOrdinaryColumn):
+        check_defaults(TableSchema((Column("a", parse_type("UInt8"), "NULL"),)))
 
 
 def test_conform_and_complete_go_together() -> None:
