@@ -36,10 +36,10 @@ class Renderer:
     def is_pretty(self) -> bool:
         return self.format == PRETTY
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Rows under named columns."""
         if self.is_pretty:
-            self._pretty_table(columns, list(rows), title)
+            self._pretty_table(columns, list(rows))
             return
         for row in rows:
             click.echo(json.dumps(dict(zip(columns, map(_plain, row), strict=True)), ensure_ascii=False))
@@ -63,12 +63,12 @@ class Renderer:
             task = bar.add_task(what)
             yield _Progress(lambda rows: bar.update(task, description=f"{what}: {rows:,} rows"))
 
-    def _pretty_table(self, columns: Sequence[str], rows: list[Sequence[Any]], title: str) -> None:
+    def _pretty_table(self, columns: Sequence[str], rows: list[Sequence[Any]]) -> None:
         from rich import box
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=box.ROUNDED, title=title or None, title_justify="left", header_style="bold")
+        table = Table(box=box.ROUNDED, header_style="bold")
         for index, column in enumerate(columns):
             is_number = bool(rows) and all(_is_number(row[index]) for row in rows)
             table.add_column(Text(column), justify="right" if is_number else "left", overflow="fold")
