@@ -6,7 +6,7 @@ import datetime
 import json
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
@@ -36,10 +36,10 @@ class Renderer:
     def is_pretty(self) -> bool:
         return self.format == PRETTY
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Rows under named columns."""
         if self.is_pretty:
-            self._pretty_table(columns, list(rows), title)
+            self._pretty_table(columns, list(rows))
             return
         for row in rows:
             click.echo(json.dumps(dict(zip(columns, map(_plain, row), strict=True)), ensure_ascii=False))
@@ -63,12 +63,12 @@ class Renderer:
             task = bar.add_task(what)
             yield _Progress(lambda rows: bar.update(task, description=f"{what}: {rows:,} rows"))
 
-    def _pretty_table(self, columns: Sequence[str], rows: list[Sequence[Any]], title: str) -> None:
+    def _pretty_table(self, columns: Sequence[str], rows: list[Sequence[Any]]) -> None:
         from rich import box
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=box.ROUNDED, title=title or None, title_justify="left", header_style="bold")
+        table = Table(box=box.ROUNDED, header_style="bold")
         for index, column in enumerate(columns):
             is_number = bool(rows) and all(_is_number(row[index]) for row in rows)
             table.add_column(Text(column), justify="right" if is_number else "left", overflow="fold")
@@ -80,12 +80,8 @@ class Renderer:
 class _Progress:
     """Takes the number of rows done so far."""
 
-    def __init__(self, show: Any = None) -> None:
-        self._show = show
-
-    def reached(self, rows: int) -> None:
-        if self._show is not None:
-            self._show(rows)
+    def __init__(self, show: Callable[[int], None] = lambda rows: None) -> None:
+        self.reached = show
 
 
 def narrate(sentence: str) -> None:
@@ -95,15 +91,7 @@ def narrate(sentence: str) -> None:
 
 def complain(sentence: str) -> None:
     """Say what went wrong."""
-    click.echo(
-        f"{click.style('Error:', fg='red', bold=True) if _colours(sys.stderr) else 'Error:'} {sentence}", err=True
-    )
-
-
-def _colours(stream: TextIO) -> bool:
-    import os
-
-    return stream.isatty() and not os.environ.get("NO_COLOR")
+    click.echo(f"Error: {sentence}", err=True)
 
 
 def _console(stream: TextIO) -> Console:

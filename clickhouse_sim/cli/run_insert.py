@@ -66,7 +66,14 @@ def run_insert(request: FileInsert, folder: Path, replica: str | None, renderer:
                 header=request.header,
                 null_texts=request.null_texts,
             )
-            _send(blocks, client, (database, table), InsertOptions(request.token), renderer, tally)
+            _send(
+                blocks,
+                client,
+                (database, table),
+                InsertOptions(insert_deduplication_token=request.token),
+                renderer,
+                tally,
+            )
         except ClickHouseError as error:
             if tally.blocks:
                 narrate(f"Before that: {tally.sentence()}. They stay; the same command, run again, recognises them.")

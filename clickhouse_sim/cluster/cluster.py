@@ -163,7 +163,7 @@ class Cluster:
         return Settings(known.replicas, session_timeout or known.session_timeout, _free_port())
 
     def _start(self, settings: Settings, members: Sequence[str]) -> list[Ready]:
-        """Start the members' processes together; what they say once they serve."""
+        """Start the members' processes together; what they say once they serve. If one does not, all are ended."""
         for member in members:
             self.folder.data(member).mkdir(parents=True, exist_ok=True)
             (self.folder.data(member) / "ready.json").unlink(missing_ok=True)
@@ -173,7 +173,11 @@ class Cluster:
                 member, spawn(command, self.folder.log(member), {"PYTHONPATH": package_root, "PYTHONUNBUFFERED": "1"})
             )
         deadline = time.monotonic() + READY_SECONDS
-        return [self._wait_ready(member, deadline) for member in members]
+        try:
+            return [self._wait_ready(member, deadline) for member in members]
+        except BaseException:
+            self._end(members)
+            raise
 
     def _wait_ready(self, member: str, deadline: float) -> Ready:
         while True:
@@ -190,19 +194,20 @@ class Cluster:
         return f"{problem}; the last lines of {self.folder.log(member)}:\n{self.folder.last_log_lines(member)}"
 
     def _stop(self, settings: Settings) -> list[str]:
-        """SIGTERM, a bounded wait, then SIGKILL: to all replicas together, after them to the coordinator."""
-        stopped: list[str] = []
-        for group in (settings.replica_names, (COORDINATOR,)):
-            running = {member: process for member in group if (process := self.folder.process(member))}
-            for process in running.values():
-                process.send(signal.SIGTERM)
-            deadline = time.monotonic() + STOP_SECONDS
-            for process in running.values():
-                if not process.wait_gone(max(0.0, deadline - time.monotonic())):
-                    process.send(signal.SIGKILL)
-                    process.wait_gone(STOP_SECONDS)
-            stopped += running
-        return stopped
+        """End all replicas together, after them the coordinator; the names of those that ran."""
+        return self._end(settings.replica_names) + self._end([COORDINATOR])
+
+    def _end(self, members: Sequence[str]) -> list[str]:
+        """SIGTERM to all of them, a bounded wait, then SIGKILL."""
+        running = {member: process for member in members if (process := self.folder.process(member))}
+        for process in running.values():
+            process.send(signal.SIGTERM)
+        deadline = time.monotonic() + STOP_SECONDS
+        for process in running.values():
+            if not process.wait_gone(max(0.0, deadline - time.monotonic())):
+                process.send(signal.SIGKILL)
+                process.wait_gone(STOP_SECONDS)
+        return list(running)
 
     def _state(self, member: str) -> MemberState:
         process, ready = self.folder.process(member), self.folder.ready(member)

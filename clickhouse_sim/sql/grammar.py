@@ -58,7 +58,8 @@ def check_expression(text: str, meaning: str) -> None:
         tree = parse(f"SELECT {text}")
     except SqlSyntaxError as problem:
         raise SqlSyntaxError(f"{meaning} {text!r} is not an expression: {problem.message}") from None
-    if not isinstance(tree, exp.Select) or len(tree.selects) != 1 or isinstance(tree.selects[0], exp.Alias):
+    parts = [name for name, value in tree.args.items() if value]
+    if parts != ["expressions"] or len(tree.expressions) != 1 or isinstance(tree.expressions[0], exp.Alias):
         raise SqlSyntaxError(f"{meaning} {text!r} is not one expression")
 
 

@@ -26,7 +26,8 @@ if sys.argv[2] == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if sys.argv[2] == "broken":
     sys.exit("I cannot serve")
-write_ready(pathlib.Path(sys.argv[1]), endpoint="127.0.0.1:1")
+if sys.argv[2] != "mute":
+    write_ready(pathlib.Path(sys.argv[1]), endpoint="127.0.0.1:1")
 signal.pause()
 """
 _ROOT = str(Path(__file__).parents[2])
@@ -192,6 +193,29 @@ def test_a_stale_ready_file_is_not_believed(cluster: Cluster) -> None:
     (cluster.folder.data("r1") / "ready.json").write_text(stale)
     assert running(cluster) == ["coordinator"]
     assert cluster.start("r1").pid != json.loads(stale)["pid"]
+
+
+def test_the_ready_file_of_another_process_is_not_believed(cluster: Cluster) -> None:
+    cluster.up(1)
+    stale = (cluster.folder.data("r1") / "ready.json").read_text()
+    cluster.kill("r1")
+    cluster.folder.write_process("r1", ProcessId(os.getpid(), start_of(os.getpid()) or ""))
+    (cluster.folder.data("r1") / "ready.json").write_text(stale)
+    assert running(cluster) == ["coordinator"]
+    (cluster.folder.root / "pids" / "r1.json").unlink()
+
+
+def test_a_member_that_never_serves_is_given_up(
+    cluster: Cluster, launcher: ToyLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.up(1)
+    cluster.kill("r1")
+    launcher.temper["r1"] = "mute"
+    monkeypatch.setattr(cluster_module, "READY_SECONDS", 0.3)
+    with pytest.raises(ClusterError, match="r1 does not serve after"):
+        cluster.start("r1")
+    assert cluster.folder.process("r1") is None
+    assert running(cluster) == ["coordinator"]
 
 
 def test_members_run_in_the_same_python(tmp_path: Path) -> None:

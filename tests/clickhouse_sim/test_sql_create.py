@@ -110,6 +110,8 @@ _BODY = "(a Int8) ENGINE = ReplicatedMergeTree('/t', 'r') ORDER BY a"
         (f"CREATE TABLE t {_BODY}, b", "SYNTAX_ERROR", "parentheses"),
         (f"CREATE TABLE t {_BODY} nonsense", "SYNTAX_ERROR", "nonsense"),
         (f"CREATE TABLE t {_BODY} + ", "SYNTAX_ERROR", "ORDER BY"),
+        (f"CREATE TABLE t {_BODY} FROM u", "SYNTAX_ERROR", "ORDER BY"),
+        (f"CREATE TABLE t {_BODY} DESC", "SYNTAX_ERROR", "ORDER BY"),
         (f"CREATE TABLE t {_BODY})", "SYNTAX_ERROR", ")"),
         (f"CREATE TABLE t {_BODY} SETTINGS x", "SYNTAX_ERROR", "="),
         (f"CREATE TABLE t ON CLUSTER c {_BODY}", "NOT_IMPLEMENTED", "ON CLUSTER"),
