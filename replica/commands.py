@@ -49,7 +49,7 @@ class CreateTable:
 
 @dataclass(frozen=True, slots=True)
 class DescribeTable:
-    """Answers one row a column: {name, type, default_kind, default_expression}."""
+    """Answers one row a column: {name, type, default_type, default_expression}."""
 
     database: str
     table: str
