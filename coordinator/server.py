@@ -215,8 +215,7 @@ class CoordinatorServer:
         connection.unanswered_bytes += len(frame or b"")
         connection.unanswered += 1
         self._held.append((self._journal.appended, connection, frame))
-        if self._journal.durable == self._journal.appended:
-            self._let_go()
+        self._let_go()
 
     def _release(self) -> None:
         """The journal has made progress."""
