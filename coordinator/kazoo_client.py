@@ -17,25 +17,21 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, ZookeeperError
+from kazoo.exceptions import ZookeeperError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.hosts import collect_hosts
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent
 from kazoo.retry import KazooRetry
 
 from coordinator import api
-from coordinator.access import OPEN_TO_ALL
 from coordinator.api import ANY_VERSION, Operation, Result, SessionLost, Stat, Watch, WatchOutcome
 from coordinator.features import CHECK_NOT_EXISTS, FEATURE_FLAGS_PATH, announces
-from coordinator.jute import Reader, Writer
+from coordinator.kazoo_multi import MultiFailure, MultiRecord, as_sent
 from coordinator.paths import is_valid_new_path, is_valid_path
-from coordinator.requests import CreateFlag, ErrorCode, client_error
-
-T = TypeVar("T")
+from coordinator.requests import client_error
 
 _SILENT = logging.Logger("coordinator.kazoo", logging.CRITICAL + 1)
 _LOST_CODES = (-4, -112, -116, -118)  # connection loss, session expired, closing, session moved
@@ -181,9 +177,9 @@ class KazooSession:
             sequential = isinstance(operation, api.Create) and operation.sequential
             if not is_valid_new_path(operation.path, sequential):
                 raise api.MultiFailed(index, api.BadArguments(operation.path))
-        sent, origins = _as_sent(operations, self._knows_check_not_exists)
-        (outcome,) = await self._send("", self._send_multi, _MultiRecord(sent, self._full))
-        if isinstance(outcome, _MultiFailure):
+        sent, origins = as_sent(operations, self._knows_check_not_exists)
+        (outcome,) = await self._send("", self._send_multi, MultiRecord(sent, self._full))
+        if isinstance(outcome, MultiFailure):
             index = origins[outcome.position]
             raise api.MultiFailed(index, client_error(outcome.code, operations[index].path))
         results: list[Result] = [None] * len(operations)
@@ -223,7 +219,7 @@ class KazooSession:
             answer.set_exception(SessionLost(f"session {self._session_id:#x}: {result.exception!r}"))
             self._die()
 
-    def _send_multi(self, multi: _MultiRecord) -> Any:
+    def _send_multi(self, multi: MultiRecord) -> Any:
         # kazoo's own transaction misreads results that it has no record for, hence this door into its queue.
         result = self._client.handler.async_result()
         self._client._call(multi, result)
@@ -345,94 +341,6 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
                 self._on_end()
 
         return cast(threading.Thread, super().spawn(run))
-
-
-# --- multis ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _MultiFailure:
-    """A refused multi: which operation was at fault, as counted on the wire, and with which error number."""
-
-    position: int
-    code: int
-
-
-class _MultiRecord:
-    """A multi in the form in which kazoo sends requests and reads answers."""
-
-    type = 14
-
-    def __init__(self, operations: Sequence[Operation], full_path: Callable[[str], str]) -> None:
-        self._operations = operations
-        self._full_path = full_path
-
-    def serialize(self) -> bytes:
-        writer = Writer()
-        for operation in self._operations:
-            _write_operation(writer, operation, self._full_path(operation.path))
-        return writer.int32(-1).boolean(True).int32(-1).finish()
-
-    def deserialize(self, data: bytes, offset: int) -> list[list[Result] | _MultiFailure]:
-        """The outcome, in a list: kazoo goes through whatever a multi's answer is read as."""
-        reader = Reader(data, offset)
-        results: list[Result] = []
-        failure: _MultiFailure | None = None
-        while True:
-            kind, done, _ = reader.int32(), reader.boolean(), reader.int32()
-            if done:
-                return [results if failure is None else failure]
-            if kind != -1:
-                results.append(_read_result(kind, reader))
-                continue
-            code = reader.int32()
-            if failure is None and code not in (ErrorCode.OK, ErrorCode.RUNTIME_INCONSISTENCY):
-                failure = _MultiFailure(len(results), code)
-            results.append(None)
-
-
-def _as_sent(operations: Sequence[Operation], knows_check_not_exists: bool) -> tuple[list[Operation], list[int]]:
-    """The operations that a service without CheckNotExists understands, each with the index it came from."""
-    sent: list[Operation] = []
-    origins: list[int] = []
-    for index, operation in enumerate(operations):
-        if isinstance(operation, api.CheckNotExists) and not knows_check_not_exists:
-            sent += [api.Create(operation.path), api.Delete(operation.path)]
-            origins += [index, index]
-        else:
-            sent.append(operation)
-            origins.append(index)
-    return sent, origins
-
-
-def _write_operation(writer: Writer, operation: Operation, path: str) -> None:
-    match operation:
-        case api.Create(_, data, ephemeral, sequential):
-            flags = CreateFlag.EPHEMERAL * ephemeral | CreateFlag.SEQUENTIAL * sequential
-            _write_header(writer, 1).string(path).buffer(data).acl(OPEN_TO_ALL).int32(flags)
-        case api.Delete(_, version):
-            _write_header(writer, 2).string(path).int32(version)
-        case api.Set(_, data, version):
-            _write_header(writer, 5).string(path).buffer(data).int32(version)
-        case api.Check(_, version):
-            _write_header(writer, 13).string(path).int32(version)
-        case api.CheckNotExists():
-            _write_header(writer, 501).string(path).int32(ANY_VERSION)
-
-
-def _write_header(writer: Writer, kind: int) -> Writer:
-    return writer.int32(kind).boolean(False).int32(-1)
-
-
-def _read_result(kind: int, reader: Reader) -> Result:
-    match kind:
-        case 1:
-            return reader.string()
-        case 5:
-            return reader.stat()
-        case 2 | 13 | 501:
-            return None
-    raise KazooException(f"a multi's result of the unknown type {kind}")
 
 
 async def _resolved(host: str, port: int) -> list[str]:

@@ -38,17 +38,24 @@ def _serves(port: int) -> bool:
 
 
 @pytest.fixture(scope="session")
-def real_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def java_class_path() -> str:
+    """Debian's jars, with a logger that says nothing."""
+    jars = [jar for jar in sorted(_ZOOKEEPER_JARS.glob("*.jar")) if not jar.name.startswith("slf4j-")]
+    return ":".join(map(str, [*jars, _ZOOKEEPER_JARS / "slf4j-api.jar", _ZOOKEEPER_JARS / "slf4j-nop.jar"]))
+
+
+@pytest.fixture(scope="session")
+def real_zookeeper(tmp_path_factory: pytest.TempPathFactory, java_class_path: str) -> Iterator[str]:
     """The address of an Apache ZooKeeper 3.8 with a tick of 200 ms, started for this test run."""
     folder = tmp_path_factory.mktemp("zookeeper")
     port = _free_port()
     config = folder / "zoo.cfg"
     config.write_text(_ZOOKEEPER_CONFIG.format(folder=folder / "data", port=port))
-    jars = ":".join(str(jar) for jar in sorted(_ZOOKEEPER_JARS.glob("*.jar")) if "slf4j-" not in jar.name)
-    jars += ":" + ":".join(str(_ZOOKEEPER_JARS / name) for name in ("slf4j-api.jar", "slf4j-nop.jar"))
     main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
     with (folder / "output").open("wb") as output:
-        server = subprocess.Popen(["java", "-Xmx256m", "-cp", jars, main, str(config)], stdout=output, stderr=output)
+        server = subprocess.Popen(
+            ["java", "-Xmx256m", "-cp", java_class_path, main, str(config)], stdout=output, stderr=output
+        )
     try:
         for _ in range(300):
             if _serves(port):

@@ -197,9 +197,12 @@ def test_a_slow_request_holds_up_those_behind_it() -> None:
         served, delivery = service(), Scripted()
         session = await coordinator(served, delivery).connect()
         await session.create("/q")
-        delivery.exceptions = {"1": 3.0, "2": 3.0, "3": 2.0}
+        delivery.exceptions = {"2": 3.0, "3": 2.0}
+        asked = now()
         paths = await asyncio.gather(*(session.create("/q/n-", str(n).encode(), sequential=True) for n in range(6)))
         assert paths == [f"/q/n-{n:010d}" for n in range(6)]
+        stats = [(await session.get(path))[1] for path in paths]
+        assert {stat.ctime for stat in stats} == {round((STARTED + asked + 3.0) * 1000)}
 
     run(scenario)
 
