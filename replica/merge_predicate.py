@@ -176,10 +176,10 @@ def _part_between(left: PartName, right: PartName, virtual_parts: ReadablePartSe
 
 def _mutated_differently(left: PartName, right: PartName, numbers: Mapping[str, Sequence[int]]) -> str | None:
     known = numbers.get(left.partition_id, ())
-    left_version, right_version = _mutation_version(left, known), _mutation_version(right, known)
-    if left_version == right_version:
+    of_left, of_right = _mutation_version(left, known), _mutation_version(right, known)
+    if of_left == of_right:
         return None
-    return f"Current mutation versions of parts {left} and {right} differ: {left_version} and {right_version} respectively"
+    return f"Current mutation versions of parts {left} and {right} differ: {of_left} and {of_right} respectively"
 
 
 def _mutation_version(part: PartName, known: Sequence[int]) -> int:
