@@ -19,6 +19,15 @@ class MergeTreeSettings:
     index_granularity: int = 8192
     fsync_after_insert: int = 1
     replicated_deduplication_window: int = 10000
+    old_parts_lifetime: int = 480
+    cleanup_delay_period: int = 30
+    cleanup_delay_period_random_add: int = 10
+    always_fetch_merged_part: int = 0
+    prefer_fetch_merged_part_time_threshold: int = 3600
+    prefer_fetch_merged_part_size_threshold: int = 10 << 30
+    max_replicated_merges_in_queue: int = 1000
+    merge_selecting_sleep_ms: int = 5000
+    max_merge_selecting_sleep_ms: int = 60_000
     max_postpone_time_for_failed_replicated_fetches_ms: int = 60_000
     max_postpone_time_for_failed_replicated_merges_ms: int = 60_000
     max_postpone_time_for_failed_replicated_tasks_ms: int = 300_000
