@@ -117,7 +117,7 @@ def max_parts_to_merge(parts_in_range: int, settings: MergeTreeSettings, base: i
     if not (settings.merge_selector_enable_heuristic_to_lower_max_parts_to_merge_at_once and base < limit):
         return limit
     exponent = settings.merge_selector_heuristic_to_lower_max_parts_to_merge_at_once_exponent
-    return int(_between(limit, base, _position(parts_in_range, base, refused_at) ** exponent))
+    return int(_between(base, limit, 1.0 - _position(parts_in_range, base, refused_at) ** exponent))
 
 
 def _runs(parts: PartRange, max_bytes: int, settings: MergeTreeSettings, base: int) -> Iterator[Run]:
