@@ -152,7 +152,7 @@ class PartStore:
         return [part for part in self.parts() if part.state is PartState.OUTDATED and part.remove_time <= time]
 
     async def delete(self, part: StoredPart) -> None:
-        """Remove an outdated part from the disk. The folder loses its name first, so that no half of it is seen."""
+        """Remove a part that does not count. Its folder loses the name first, so that no half of it is seen."""
         folder = f"{self._folder}/{DELETE_PREFIX}{part.name}"
         await self._disk.rename(self._path(part.name), folder)
         self._forget(part)
