@@ -37,7 +37,7 @@ def _first_of_equal(rows: pa.Table, names: Sequence[str], key: Key) -> pa.Table:
     positions = [str(position) for position in range(len(columns))]
     numbered = pa.table([*columns, pa.array(np.arange(rows.num_rows))], names=[*positions, "row"])
     firsts = numbered.group_by(positions, use_threads=False).aggregate([("row", "min")])["row_min"]
-    return rows.take(pc.sort(firsts))
+    return rows.take(pa.array(np.sort(firsts.to_numpy())))
 
 
 def _leading_key_columns(key: Key, names: Sequence[str]) -> tuple[str, ...]:
