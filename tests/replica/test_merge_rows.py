@@ -53,7 +53,7 @@ def test_of_rows_that_are_equal_in_some_columns_the_first_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "by", "count"), [("f", (), 2), ("g", (), 4), ("", (), 4), ("f", ("g",), 1), ("-f", (), 4)]
+    ("key", "by", "count"), [("f", (), 2), ("g", (), 4), ("", (), 4), ("(-g, f)", ("f", "g"), 2), ("-f", (), 4)]
 )
 def test_floats_are_equal_as_the_order_says_in_the_key_and_bit_by_bit_elsewhere(
     key: str, by: tuple[str, ...], count: int

@@ -133,6 +133,7 @@ def test_at_most_so_many_parts() -> None:
     off = {"merge_selector_enable_heuristic_to_lower_max_parts_to_merge_at_once": 0}
     assert chosen(*[1] * 20, max_parts_to_merge_at_once=7, **off) == (13, 19)
     assert chosen(*[1] * 120, **off) == (20, 119)
+    off["merge_selector_enable_heuristic_to_remove_small_parts_at_right"] = 0  # each is below one hundredth
     assert chosen(*[1] * 120, max_parts_to_merge_at_once=0, **off) == (0, 119)
     # As the real engine did with 150 equal parts.
     assert chosen(*[1] * 150) == (51, 149)

@@ -97,14 +97,22 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("by", ["", "k", "f, s", "n", "s, k", "f, k"])
-@pytest.mark.parametrize("key", ["", "k", "(f, k)", "(k % 2, f)", "(k, n)"])
+CASES = [  # the engine wants every column of the key in BY
+    *(("", by) for by in ("", "k", "f, s", "n", "i", "k, s, n")),
+    *(("k", by) for by in ("", "k", "s, k", "f, k")),
+    *(("(f, k)", by) for by in ("", "f, k", "n, k, f")),
+    *(("(k % 2, f)", by) for by in ("", "f, k", "n, k, f")),
+    *(("(k, n)", by) for by in ("", "k, n", "f, n, k")),
+]
+
+
+@pytest.mark.parametrize(("key", "by"), CASES)
 def test_the_rows_of_a_merge(engine: Engine, key: str, by: str) -> None:
     draw = random.Random(key + by)
     schema = TableSchema(tuple(Column(name, parse_type(text)) for name, text in COLUMNS.items()))
     columns = ", ".join(f"{name} {text}" for name, text in COLUMNS.items())
-    order_by = key or "tuple()"
-    engine.run(f"CREATE OR REPLACE TABLE d.r ({columns}) ENGINE = MergeTree ORDER BY {order_by} SETTINGS allow_nullable_key = 1")
+    ending = f"ENGINE = MergeTree ORDER BY {key or 'tuple()'} SETTINGS allow_nullable_key = 1"
+    engine.run(f"CREATE OR REPLACE TABLE d.r ({columns}) {ending}")
     engine.run("SYSTEM STOP MERGES d.r")
     sorting_key = compile_key(key, schema, allow_nullable_key=True)
     parts, number = [], 0
