@@ -17,6 +17,8 @@ from replica.errors import ClickHouseError, LogicalError, NetworkError, TypeMism
 from replica.transfer.flight_client import connect
 from replica.transfer.flight_errors import received_as_clickhouse_errors
 
+# Longer than a server itself waits for anything: OPTIMIZE gives up after ten minutes, and says what is missing.
+_PATIENCE_SECONDS = 900.0
 _PATIENCE_AT_CLOSE_SECONDS = 5.0
 
 
@@ -27,7 +29,7 @@ class EndpointClient:
     nobody answers, the server dies meanwhile, or `seconds` pass without an answer.
     """
 
-    def __init__(self, address: str, seconds: float = 600.0) -> None:
+    def __init__(self, address: str, seconds: float = _PATIENCE_SECONDS) -> None:
         self._address = address
         self._seconds = seconds
         self._client = connect(address)

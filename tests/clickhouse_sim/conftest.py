@@ -28,6 +28,7 @@ from replica.commands import (
     InsertOptions,
     InsertStatus,
     ListTables,
+    OptimizeTable,
     PartOutcome,
 )
 from replica.endpoint import Endpoint
@@ -60,6 +61,7 @@ class ToyServer:
     seen: dict[str, str] = field(default_factory=dict)
     queue: list[dict[str, Any]] = field(default_factory=list)
     options: list[InsertOptions] = field(default_factory=list)
+    optimized: list[OptimizeTable] = field(default_factory=list)
     refuse: Callable[[int], Exception | None] = lambda source_number: None
 
     async def execute(self, command: Command) -> list[dict[str, Any]]:
@@ -81,6 +83,9 @@ class ToyServer:
                     }
                     for column in self._schema(command.table).columns
                 ]
+            case OptimizeTable():
+                self.optimized.append(command)
+                return [{"new_part": "all_0_1_1", "reason": ""}]
             case ListTables():
                 own = [{"database": "default", "name": name, "engine": "ReplicatedMergeTree"} for name in self.tables]
                 return [*own, {"database": "system", "name": "parts", "engine": "System"}]
