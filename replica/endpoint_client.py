@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -51,9 +51,11 @@ class EndpointClient:
                 json.loads(result.body.to_pybytes()) for result in self._client.do_action(action, self._bounded())
             ]
 
-    def scan(self, database: str, table: str, columns: list[str] | None = None) -> pa.Table:
-        """A snapshot of the table's rows, of these columns or of all."""
-        ticket = json.dumps({"database": database, "table": table, "columns": columns})
+    def scan(
+        self, database: str, table: str, columns: list[str] | None = None, paths: Sequence[str] = ()
+    ) -> pa.Table:
+        """A snapshot of the table's rows, of these columns or of all; of system.zookeeper those below the paths."""
+        ticket = json.dumps({"database": database, "table": table, "columns": columns, "paths": list(paths)})
         with received_as_clickhouse_errors(self._address):
             return self._client.do_get(flight.Ticket(ticket.encode()), self._bounded()).read_all()
 

@@ -13,8 +13,10 @@ import pyarrow as pa
 from replica.commands import BlockOutcome, InsertOptions, InsertStatus, PartOutcome
 from replica.dedup.block_id import block_id, insert_extension
 from replica.environment import PartCodec
+from replica.errors import InsertWasDeduplicated, UnknownStatusOfInsert
 from replica.expression import complete, sort_block
 from replica.insert.commit import PartCommit, Piece
+from replica.part_log import PartEventType
 from replica.schema import conform
 from replica.storage.file_names import INSERT_PREFIX
 from replica.storage.part_files import build_part
@@ -32,6 +34,7 @@ async def insert_block(
     that happens later is told in the outcome, piece by piece.
     """
     environment = state.environment
+    started = state.now()
     job = partial(prepare_pieces, state.structure, environment.codec, options, source_number, block)
     pieces = await environment.workers.run("prepare insert", job)
     written = [(piece, await state.store.write_temporary(INSERT_PREFIX, piece.image)) for piece in pieces]
@@ -40,7 +43,9 @@ async def insert_block(
         if outcomes and outcomes[-1].status in (InsertStatus.NOT_STORED, InsertStatus.UNKNOWN):
             outcomes.append(await _not_tried(state, piece, temporary))
         else:
-            outcomes.append(await PartCommit(state, piece, temporary).run())
+            commit = PartCommit(state, piece, temporary)
+            outcomes.append(await commit.run())
+            _tell(state, piece, outcomes[-1], commit.error_code, started)
     return BlockOutcome(source_number, block.num_rows, tuple(outcomes))
 
 
@@ -77,4 +82,25 @@ async def _not_tried(state: TableState, piece: Piece, temporary: TemporaryPart) 
         status=InsertStatus.NOT_STORED,
         rows=piece.image.rows,
         error="not tried, because an earlier partition of the same block failed",
+    )
+
+
+def _tell(state: TableState, piece: Piece, outcome: PartOutcome, error_code: int, started: float) -> None:
+    """Tell the part log how the piece ended."""
+    error, exception = {
+        InsertStatus.STORED: (0, ""),
+        InsertStatus.DUPLICATE: (InsertWasDeduplicated.code, f"Its rows are in part {outcome.part_name} already"),
+        InsertStatus.NOT_STORED: (error_code, outcome.error),
+        InsertStatus.UNKNOWN: (UnknownStatusOfInsert.code, outcome.error),
+    }[outcome.status]
+    state.part_log.add(
+        PartEventType.NEW_PART,
+        outcome.part_name,
+        piece.partition_id,
+        started=started,
+        rows=piece.image.rows,
+        size_in_bytes=piece.image.size,
+        deduplication_block_ids=piece.block_ids,
+        error=error,
+        exception=exception,
     )

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,7 +105,7 @@ class ToyServer:
             self.blocks[table].append(rows)
         return BlockOutcome(source_number, rows.num_rows, (PartOutcome("all", status, rows.num_rows, part, key),))
 
-    async def scan(self, database: str, table: str, columns: list[str] | None) -> pa.Table:
+    async def scan(self, database: str, table: str, columns: list[str] | None, paths: Sequence[str] = ()) -> pa.Table:
         if database == "system":
             return self._system(table)
         schema = self._schema(table).arrow_schema

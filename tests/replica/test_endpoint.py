@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import textwrap
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -82,7 +82,7 @@ class FakeServer:
         part = PartOutcome("all", InsertStatus.STORED, block.num_rows, f"all_{source_number}_{source_number}_0")
         return BlockOutcome(source_number, block.num_rows, (part,))
 
-    async def scan(self, database: str, table: str, columns: list[str] | None) -> pa.Table:
+    async def scan(self, database: str, table: str, columns: list[str] | None, paths: Sequence[str] = ()) -> pa.Table:
         if table == "slow":
             await asyncio.sleep(3600)
         if table != "t":
