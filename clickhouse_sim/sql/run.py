@@ -63,7 +63,7 @@ def answer(query: Query, client: EndpointClient) -> Answer:
 
 def _scan(query: Query, name: TableName, client: EndpointClient) -> pa.Table:
     if name.database == SYSTEM:
-        return scanned(client.scan(name.database, name.table))
+        return scanned(client.scan(name.database, name.table, paths=query.znode_paths))
     schema = schema_of(client, name.database, name.table)
     return scanned(client.scan(name.database, name.table, query.needed(schema)), schema)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from coordinator.api import CoordinationError, NoNode, Stat
 from replica.errors import BadArguments, KeeperException
-from replica.macros import expanded
+from replica.macros import expanded_where_known
 from replica.session import ServerSession
 from replica.system_tables.asked import Asked, SystemTable
 from replica.system_tables.columns import Columns, Row
@@ -47,7 +47,7 @@ async def _rows(asked: Asked) -> list[Row]:
 
 async def _children(session: ServerSession, path: str, asked: Asked) -> list[Row]:
     """The children of one path, none if it does not exist."""
-    root = "/" + expanded(path, asked.macros).strip("/")
+    root = "/" + expanded_where_known(path, asked.macros).strip("/")
     try:
         names = await session.children(root)
     except NoNode:
