@@ -212,6 +212,7 @@ class Server:
         `paths` are the znodes whose children system.zookeeper is to list; no other table looks at them.
         """
         if database == SYSTEM_DATABASE:
+            await self.started.wait()
             rows = await scan_system_table(table, self._asked(paths))
             return rows if columns is None else rows.select(columns)
         return await self._table(database, table).scan(columns)

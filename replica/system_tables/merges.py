@@ -63,6 +63,7 @@ def _row(state: TableState, merge: RunningMerge, now: float) -> Row:
         "total_size_bytes_compressed": sum(part.bytes_on_disk for part in merge.sources),
         "rows_read": 0 if merge.image is None else sum(part.rows for part in merge.sources),
         "rows_written": 0 if merge.image is None else merge.image.rows,
+        "columns_written": 0 if merge.image is None else len(state.structure.schema.columns),
         "merge_type": "Regular",
         "merge_algorithm": "Horizontal",
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 
 from replica.part_log import PartEvent, PartEventType
+from replica.storage.file_names import table_folder
 from replica.system_tables.asked import Asked, SystemTable
 from replica.system_tables.columns import Columns, Row
 
@@ -52,6 +53,7 @@ async def _rows(asked: Asked) -> list[Row]:
 
 
 def _row(event: PartEvent, server_name: str) -> Row:
+    folder = table_folder(event.table.database, event.table.name)
     is_merge = event.type in _MERGES
     return {
         "hostname": server_name,
@@ -70,6 +72,7 @@ def _row(event: PartEvent, server_name: str) -> Row:
         "partition": event.table.partition_key.value_of(event.partition_id),
         "part_type": "Wide",
         "disk_name": "default",
+        "path_on_disk": f"{folder}/{event.part_name}/" if event.part_name else "",
         "rows": event.rows,
         "size_in_bytes": event.size_in_bytes,
         "merged_from": list(event.merged_from),

@@ -26,10 +26,10 @@ CLICKHOUSE = json.loads((Path(__file__).parent.parent / "data/clickhouse-26.9/sy
 PART_LOG = """
     hostname LowCardinality(String) / query_id String / event_type Enum8 / merge_reason Enum8 /
     merge_algorithm Enum8 / event_date Date / event_time DateTime / event_time_microseconds DateTime64(6) /
-    duration_ms UInt64 / database String / table String / table_uuid UUID / part_name String / partition_id String / partition String /
-    part_type String / disk_name String / path_on_disk String / rows UInt64 / size_in_bytes UInt64 /
-    merged_from Array(String) / bytes_uncompressed UInt64 / read_rows UInt64 / read_bytes UInt64 /
-    peak_memory_usage UInt64 / deduplication_block_ids Array(String) / error UInt16 / exception String /
+    duration_ms UInt64 / database String / table String / table_uuid UUID / part_name String / partition_id String /
+    partition String / part_type String / disk_name String / path_on_disk String / rows UInt64 /
+    size_in_bytes UInt64 / merged_from Array(String) / bytes_uncompressed UInt64 / read_rows UInt64 /
+    read_bytes UInt64 / peak_memory_usage UInt64 / deduplication_block_ids Array(String) / error UInt16 / exception String /
     mutation_ids String / ProfileEvents Map(LowCardinality(String), UInt64) / ProfileEvents.Names Array(String) /
     ProfileEvents.Values Array(UInt64) / name String
 """
@@ -199,6 +199,7 @@ async def test_merges_shows_a_merge_while_it_runs(cluster: Cluster, monkeypatch:
         0,
     )
     assert (merged["rows"], merged["read_rows"], merged["merge_reason"]) == (2, 2, "RegularMerge")
+    assert merged["path_on_disk"] == "data/default/t/all_0_1_1/"
     assert (merged["size_in_bytes"], merged["read_bytes"]) == (store.active_parts()[0].bytes_on_disk, sum(sizes))
 
     parts = await table_of(r1, "parts")
