@@ -26,12 +26,12 @@ CLICKHOUSE = json.loads((Path(__file__).parent.parent / "data/clickhouse-26.9/sy
 PART_LOG = """
     hostname LowCardinality(String) / query_id String / event_type Enum8 / merge_reason Enum8 /
     merge_algorithm Enum8 / event_date Date / event_time DateTime / event_time_microseconds DateTime64(6) /
-    duration_ms UInt64 / database String / table String / table_uuid UUID / part_name String / partition_id String /
-    partition String / part_type String / disk_name String / path_on_disk String / rows UInt64 /
-    size_in_bytes UInt64 / merged_from Array(String) / bytes_uncompressed UInt64 / read_rows UInt64 /
-    read_bytes UInt64 / peak_memory_usage UInt64 / deduplication_block_ids Array(String) / error UInt16 / exception String /
-    mutation_ids String / ProfileEvents Map(LowCardinality(String), UInt64) / ProfileEvents.Names Array(String) /
-    ProfileEvents.Values Array(UInt64) / name String
+    duration_ms UInt64 / database String / table String / table_uuid UUID / part_name String /
+    partition_id String / partition String / part_type String / disk_name String / path_on_disk String /
+    rows UInt64 / size_in_bytes UInt64 / merged_from Array(String) / bytes_uncompressed UInt64 /
+    read_rows UInt64 / read_bytes UInt64 / peak_memory_usage UInt64 / deduplication_block_ids Array(String) /
+    error UInt16 / exception String / mutation_ids String / ProfileEvents Map(LowCardinality(String), UInt64) /
+    ProfileEvents.Names Array(String) / ProfileEvents.Values Array(UInt64) / name String
 """
 ZOOKEEPER = """
     name String / value String / czxid Int64 / mzxid Int64 / ctime DateTime / mtime DateTime / version Int32 /
