@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from coordinator.api import CoordinationError, NoNode
-from replica.errors import UnknownTable
+from replica.errors import UnexpectedNodeInZooKeeper, UnknownTable
 from replica.log_entry import EntryType
 from replica.quoting import did_you_mean
 from replica.storage.part_store import PartState
@@ -155,7 +155,7 @@ async def _asked_of_the_coordinator(state: TableState) -> dict[str, Any]:
         pointer, _ = await session.get(znodes.log_pointer)
         replicas = await session.children(znodes.table.replicas)
         active = await session.get_many([znodes.table.replica(name).is_active for name in replicas])
-    except NoNode as problem:
+    except (NoNode, UnexpectedNodeInZooKeeper) as problem:
         return {"zookeeper_exception": str(problem)}
     except CoordinationError as problem:
         return {"zookeeper_exception": str(problem), "is_session_expired": 1}

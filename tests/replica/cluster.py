@@ -104,9 +104,8 @@ class Cluster:
     async def session(self) -> Session:
         return await self.coordinator("test").connect()
 
-    async def start(self, name: str) -> Replica:
-        coordinator = self.coordinator(name)
-        environment = Environment(
+    def environment(self, name: str, coordinator: LocalCoordinator) -> Environment:
+        return Environment(
             coordinator=coordinator,
             disk=LocalDisk(self.folder / name),
             transfer=DirectTransfer(name, self.sources),
@@ -115,7 +114,10 @@ class Cluster:
             clock=WallClock(),
             chance=SystemChance(),
         )
-        server = Server(environment, ServerConfig(name, settings=self.settings))
+
+    async def start(self, name: str) -> Replica:
+        coordinator = self.coordinator(name)
+        server = Server(self.environment(name, coordinator), ServerConfig(name, settings=self.settings))
         replica = Replica(server, coordinator, asyncio.create_task(server.run()))
         self.replicas[name] = replica
         await server.started.wait()
