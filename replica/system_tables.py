@@ -152,6 +152,7 @@ async def _asked_of_the_coordinator(state: TableState) -> dict[str, Any]:
     znodes = state.znodes
     try:
         log_names = await session.children(znodes.table.log)
+        log_max_index = sequence_number(log_names[-1]) if log_names else 0
         pointer, _ = await session.get(znodes.log_pointer)
         replicas = await session.children(znodes.table.replicas)
         active = await session.get_many([znodes.table.replica(name).is_active for name in replicas])
@@ -160,7 +161,7 @@ async def _asked_of_the_coordinator(state: TableState) -> dict[str, Any]:
     except CoordinationError as problem:
         return {"zookeeper_exception": str(problem), "is_session_expired": 1}
     return {
-        "log_max_index": sequence_number(log_names[-1]) if log_names else 0,
+        "log_max_index": log_max_index,
         "log_pointer": int(pointer or b"0"),
         "total_replicas": len(replicas),
         "active_replicas": sum(each is not None for each in active),
