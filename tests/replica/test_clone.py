@@ -78,7 +78,9 @@ def drop_range(partition: str, right: int) -> LogEntry:
 
 
 async def test_a_new_replica_takes_over_parts_queue_and_pointer(cloning: Cloning) -> None:
-    await cloning.other("r1", "0_0_0_0", "1_0_0_0", pointer=7, queue=(fetch_of("0_1_1_0"), merge("0_0_1_1", "0_0_0_0")))
+    await cloning.other(
+        "r1", "0_0_0_0", "1_0_0_0", pointer=7, queue=(fetch_of("0_1_1_0"), merge("0_0_1_1", "0_0_0_0"))
+    )
     await cloning.log_up_to(7)
     await cloning.clone()
     fetches = ["GET_PART 0_0_0_0", "GET_PART 0_1_1_0", "GET_PART 1_0_0_0"]
@@ -110,7 +112,9 @@ async def test_the_source_is_the_first_with_the_least_to_do(
 ) -> None:
     await cloning.log_up_to(10)
     for name, (pointer, waiting, is_lost) in others.items():
-        await cloning.other(name, f"{name}_0_0_0", pointer=pointer, queue=(drop_range("9", 1),) * waiting, is_lost=is_lost)
+        await cloning.other(
+            name, f"{name}_0_0_0", pointer=pointer, queue=(drop_range("9", 1),) * waiting, is_lost=is_lost
+        )
     await cloning.clone()
     assert "GET_PART r3_0_0_0" in await cloning.queue()
 
@@ -147,14 +151,20 @@ async def test_what_a_range_in_the_queue_will_drop_is_not_fetched(cloning: Cloni
     waiting = (fetch_of("0_1_1_0"), merge("0_0_1_1", "0_0_0_0", "0_1_1_0"), drop_range("0", 1), fetch_of("0_2_2_0"))
     await cloning.other("r1", "0_0_0_0", "1_0_0_0", queue=waiting)
     await cloning.clone()
-    assert await cloning.queue() == ["GET_PART 0_2_2_0", "GET_PART 1_0_0_0", f"DROP_RANGE {drop_range('0', 1).new_part}"]
+    assert await cloning.queue() == [
+        "GET_PART 0_2_2_0",
+        "GET_PART 1_0_0_0",
+        f"DROP_RANGE {drop_range('0', 1).new_part}",
+    ]
 
 
 async def test_parts_that_the_source_does_not_have_are_detached(cloning: Cloning) -> None:
     store = cloning.r5.state.store
     for name in ("0_0_0_0", "0_9_9_0"):
         image = piece_of(cloning.r5.state, 2).image
-        store.activate(await store.publish(await store.write_temporary("tmp_insert_", image), PartName.parse(name), 0))
+        store.activate(
+            await store.publish(await store.write_temporary("tmp_insert_", image), PartName.parse(name), 0)
+        )
         await cloning.r5.session.create(f"{MINE}/parts/{name}")
     await cloning.other("r1", "0_0_0_0")
     await cloning.clone()

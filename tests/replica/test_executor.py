@@ -119,7 +119,10 @@ async def test_a_done_entry_leaves_memory_before_its_znode(r1: IdleReplica, monk
     async with executing(r1, fetch_of("0_0_0_0", create_time=1234)):
         await eventually(lambda: seen == [(0, 1)])
         znodes = r1.state.znodes
-        while await r1.session.children(znodes.queue) or (await r1.session.get(znodes.max_processed_insert_time))[0] == b"":
+        while (
+            await r1.session.children(znodes.queue)
+            or (await r1.session.get(znodes.max_processed_insert_time))[0] == b""
+        ):
             await asyncio.sleep(0.005)
         assert (await r1.session.get(znodes.min_unprocessed_insert_time))[0] == b"0"
         assert (await r1.session.get(znodes.max_processed_insert_time))[0] == b"1234"

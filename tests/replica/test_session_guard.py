@@ -114,9 +114,7 @@ async def test_it_is_refused_once_a_later_session_exists(cluster: Cluster, what:
 
 
 @pytest.mark.parametrize("changes", [{"zookeeper_path": "/clickhouse/other"}, {"replica_name": "r2"}])
-async def test_registration_is_refused_once_a_later_session_exists(
-    cluster: Cluster, changes: dict[str, str]
-) -> None:
+async def test_registration_is_refused_once_a_later_session_exists(cluster: Cluster, changes: dict[str, str]) -> None:
     async with idle_replica(cluster, "r1") as r1:
         table = ReplicatedTable(r1.state.server, definition(**changes), {"shard": "01", "replica": "r1"})
         await r1.later_session()
