@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from coordinator.api import Operation, Result
+from replica.commands import InsertOptions
 from replica.environment import Environment
 from replica.insert.commit import Piece
 from replica.insert.sink import prepare_pieces
-from replica.commands import InsertOptions
 from replica.log_entry import EntryType, LogEntry
 from replica.part_name import PartName
 from replica.pools import Pools

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -66,8 +66,8 @@ class OneServer:
 
 
 @pytest.fixture
-async def server(cluster: Cluster) -> AsyncIterator[OneServer]:
-    yield OneServer(cluster, DiskImage())
+async def server(cluster: Cluster) -> OneServer:
+    return OneServer(cluster, DiskImage())
 
 
 async def test_a_table_and_its_rows_survive(server: OneServer) -> None:
@@ -124,7 +124,7 @@ async def test_a_file_that_is_no_definition_is_refused_by_name(content: bytes) -
     disk = disk_over(DiskImage())
     await Catalog(disk).add(definition(table="a"))
     await disk.write("metadata/default/a.json", content)
-    with pytest.raises(CorruptedData, match="metadata/default/a.json"):
+    with pytest.raises(CorruptedData, match=r"metadata/default/a\.json"):
         await Catalog(disk).load()
 
 

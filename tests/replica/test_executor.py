@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -103,7 +104,7 @@ async def test_a_failed_entry_is_put_off_and_tried_again_by_itself(
     executing_as(monkeypatch, fail)
     async with executing(r1, fetch_of("0_0_0_0")):
         await eventually(lambda: len(ends) == 7)
-    pauses = [later - earlier for earlier, later in zip(ends, ends[1:], strict=False)]
+    pauses = [later - earlier for earlier, later in pairwise(ends)]
     assert all(pause >= 2**tries / 1000 for tries, pause in enumerate(pauses, 1)), "each pause doubles"
     assert "Not executing" in first(r1).postpone_reason or first(r1).num_postponed == 0
 

@@ -18,7 +18,7 @@ from replica.insert.sink import insert_block
 from replica.log_entry import LogEntry
 from replica.part_name import PartName
 from replica.storage.part_store import PartState
-from tests.replica.cluster import IMPATIENT, ROOT, Cluster, eventually, rows
+from tests.replica.cluster import IMPATIENT, PATIENT, ROOT, Cluster, eventually, rows
 from tests.replica.idle import IdleReplica, idle_replica, piece_of
 
 
@@ -165,6 +165,33 @@ async def test_before_its_commit_it_is_served_to_fetches_and_shown_to_nobody(ins
     await inserting.insert(2)
     assert seen == [(PartState.PRE_ACTIVE, 0, 4)]
     assert (await inserting.replica.table.scan(None)).num_rows == 1
+
+
+# --- what is tried again ------------------------------------------------------------------------------------
+
+
+async def test_an_insert_waits_for_the_table_to_become_writable(inserting: Inserting) -> None:
+    state, session = inserting.replica.state, inserting.replica.session
+    state.server = replace(state.server, settings=PATIENT)
+    state.become_readonly("for a while")
+    waiting = asyncio.create_task(inserting.insert(2))
+    await asyncio.sleep(0.02)
+    state.become_active(session)
+    assert (await waiting).status is InsertStatus.STORED
+
+
+async def test_a_session_lost_before_the_number_was_taken_costs_one_more_try(inserting: Inserting) -> None:
+    state, replica = inserting.replica.state, inserting.replica
+    state.server = replace(state.server, settings=PATIENT)
+    later = await replica.later_session()
+
+    async def lose() -> None:
+        await replica.session.close()
+        state.become_active(later)
+
+    replica.before("exists", lose)
+    outcome = await inserting.insert(2)
+    assert (outcome.status, outcome.part_name) == (InsertStatus.STORED, "0_0_0_0")
 
 
 # --- a block of several parts -------------------------------------------------------------------------------

@@ -16,6 +16,40 @@ from replica.table_structure import TableStructure
 from replica.znodes import ReplicaZnodes, TableZnodes, later_additions
 from tests.replica.cluster import ROOT, Cluster, definition
 
+OF_A_TABLE = [
+    "metadata",
+    "columns",
+    "log",
+    "blocks",
+    "async_blocks",
+    "deduplication_hashes",
+    "block_numbers",
+    "nonincrement_block_numbers",
+    "temp",
+    "temp/abandonable_lock-insert",
+    "temp/abandonable_lock-other",
+    "replicas",
+    "quorum",
+    "quorum/last_part",
+    "quorum/failed_parts",
+    "mutations",
+]
+OF_A_REPLICA = [
+    "host",
+    "log_pointer",
+    "queue",
+    "parts",
+    "flags",
+    "is_lost",
+    "metadata",
+    "columns",
+    "metadata_version",
+    "min_unprocessed_insert_time",
+    "max_processed_insert_time",
+    "mutation_pointer",
+    "creator_info",
+]
+
 STRUCTURE = TableStructure.from_definition(definition())
 R1, R2, R3 = (TableZnodes(ROOT).replica(name) for name in ("r1", "r2", "r3"))
 
@@ -71,22 +105,13 @@ async def test_the_znodes_of_a_replica_come_in_order_and_the_announcement_last(s
     session.multi = noted  # type: ignore[method-assign]
     await join(session, R1)
     await join(session, R2)
-    below = (
-        "host log_pointer queue parts flags is_lost metadata columns metadata_version min_unprocessed_insert_time "
-        "max_processed_insert_time mutation_pointer creator_info"
-    ).split()
-    table = (
-        "/metadata /columns /log /blocks /async_blocks /deduplication_hashes /block_numbers "
-        "/nonincrement_block_numbers /temp /temp/abandonable_lock-insert /temp/abandonable_lock-other /replicas "
-        "/quorum /quorum/last_part /quorum/failed_parts /mutations"
-    ).split()
 
     def replica(name: str) -> list[str]:
         root = f"Create /replicas/{name}"
-        return [root, *(f"{root}/{each}" for each in below)]
+        return [root, *(f"{root}/{each}" for each in OF_A_REPLICA)]
 
     first, second = ([each for each in one if "sessions" not in each] for one in sent)
-    assert first == ["Create ", *(f"Create {path}" for path in table), *replica("r1")]
+    assert first == ["Create ", *(f"Create /{each}" for each in OF_A_TABLE), *replica("r1")]
     assert second == [*replica("r2"), "Set /replicas"]
 
 

@@ -32,6 +32,10 @@ async def activate(r1: IdleReplica, identifier: str = "me") -> None:
     await restart._activate(r1.state, r1.session, HOST, identifier)
 
 
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
 async def publish(r1: IdleReplica, *names: str, active: bool = True, registered: bool = False) -> None:
     for name in names:
         temporary = await r1.state.store.write_temporary("tmp_insert_", piece_of(r1.state, 2).image)
@@ -194,8 +198,7 @@ async def test_only_parts_that_nothing_registered_covers_are_detached(r1: IdleRe
     await publish(r1, "0_5_6_1")
     await check_up_parts(r1.state, r1.session)
     folder = cluster.folder / "r1" / "data" / "default" / "t"
-    detached = sorted(path.name for path in (folder / "detached").iterdir())
-    assert detached == ["ignored_0_5_5_0", "ignored_0_5_6_1", "ignored_0_6_6_0"]
+    assert names_in(folder / "detached") == ["ignored_0_5_5_0", "ignored_0_5_6_1", "ignored_0_6_6_0"]
     assert all((path / "data.arrow").exists() for path in (folder / "detached").iterdir())
     assert [str(part.name) for part in r1.state.store.active_parts()] == ["0_0_1_1"]
 
@@ -215,7 +218,7 @@ async def test_a_server_that_starts_takes_care_of_its_parts(cluster: Cluster) ->
     await session.multi([Create(f"{ROOT}/gone"), Create(f"{ROOT}/gone/x")])
     await session.delete(f"{ROOT}/lost_part_count")
     r1 = await cluster.start("r1")
-    assert [path.name for path in folder.iterdir()] == [], "nothing temporary survives a start"
+    assert names_in(folder) == [], "nothing temporary survives a start"
     await cluster.writable()
     await eventually(lambda: len(r1.table().state.store.active_parts()) == 1)
     assert await r1.count() == 1

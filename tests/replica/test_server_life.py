@@ -274,7 +274,7 @@ def test_the_first_difference_is_named() -> None:
     structure = TableStructure.from_definition(definition())
     one_more = (*definition().columns, ColumnDefinition("w", "UInt8"))
     longer = TableStructure.from_definition(definition(columns=one_more))
-    with pytest.raises(ClickHouseError, match="3 columns.*2 columns"):
+    with pytest.raises(ClickHouseError, match=r"3 columns.*2 columns"):
         structure.check_same(structure.metadata_text, longer.columns_text, "/t")
     with pytest.raises(ClickHouseError, match="13 lines"):
         structure.check_same(structure.metadata_text + "a\nb\n", structure.columns_text, "/t")
