@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from replica.background.uncertain_parts import settle_uncertain_parts
@@ -87,6 +88,17 @@ async def test_duplicate_of_a_part_whose_id_is_gone_meanwhile(inserting: Inserti
 def while_committing(inserting: Inserting, effect: Callable[[], Any]) -> None:
     """Let something happen when the number is taken and the commit not yet sent."""
     inserting.replica.before("multi_checked", effect)
+
+
+async def test_duplicate_by_an_id_that_appeared_after_the_number_was_taken(inserting: Inserting) -> None:
+    block_id = piece_of(inserting.replica.state, 2).block_ids[0]
+    path = f"{ROOT}/deduplication_hashes/{block_id}"
+    while_committing(inserting, lambda: inserting.replica.session.create(path, b"0_7_7_0"))
+    outcome = await inserting.insert(2)
+    assert (outcome.status, outcome.part_name) == (InsertStatus.DUPLICATE, "0_7_7_0")
+    assert inserting.on_disk() == []
+    assert inserting.replica.state.store.parts() == []
+    assert await inserting.locks() == []
 
 
 async def test_cancelled_by_a_drop_that_took_the_lock_away(inserting: Inserting) -> None:
@@ -183,11 +195,10 @@ async def test_an_insert_waits_for_the_table_to_become_writable(inserting: Inser
 async def test_a_session_lost_before_the_number_was_taken_costs_one_more_try(inserting: Inserting) -> None:
     state, replica = inserting.replica.state, inserting.replica
     state.server = replace(state.server, settings=PATIENT)
-    later = await replica.later_session()
 
     async def lose() -> None:
         await replica.session.close()
-        state.become_active(later)
+        state.become_active(await state.server.sessions.live())
 
     replica.before("exists", lose)
     outcome = await inserting.insert(2)
@@ -216,6 +227,7 @@ async def test_after_a_part_of_unknown_fate_the_rest_of_the_block_is_not_tried(
     while_committing(inserting, cut_off)
     block = await insert_block(inserting.replica.state, InsertOptions(), 0, rows(1, 2))
     assert [part.status for part in block.parts] == [InsertStatus.UNKNOWN, InsertStatus.NOT_STORED]
+    assert "not tried" in block.parts[1].error
     assert inserting.on_disk() == ["1_0_0_0"]
 
 
@@ -225,6 +237,13 @@ async def test_equal_blocks_of_one_insert_are_different_under_a_token(inserting:
         block = await insert_block(inserting.replica.state, options, number, rows(2))
         assert block.status is InsertStatus.STORED
     assert (await insert_block(inserting.replica.state, options, 1, rows(2))).status is InsertStatus.DUPLICATE
+
+
+async def test_a_column_left_out_is_not_the_same_as_its_default_written_out(inserting: Inserting) -> None:
+    keys = pa.array([2], pa.uint64())
+    for block in (pa.table({"k": keys}), pa.table({"k": keys, "v": [""]})):
+        outcome = await insert_block(inserting.replica.state, InsertOptions(), 0, block)
+        assert outcome.status is InsertStatus.STORED
 
 
 async def test_a_full_disk_leaves_no_temporary_part(inserting: Inserting) -> None:
