@@ -119,9 +119,10 @@ async def test_only_active_replicas_that_have_it_are_asked(fetching: Fetching) -
 
 async def test_every_replica_is_tried_before_giving_up(fetching: Fetching) -> None:
     for name in ("r2", "r3", "r4", "r5"):
-        await fetching.source(name, *(["0_0_0_0"] if name == "r5" else []))
-    await fetching.get("0_0_0_0")
-    assert [address for address, _, _ in fetching.sources.asked] == ["r5:9009"]
+        await fetching.source(name, *(f"0_{n}_{n}_0" for n in range(10) if name == "r5"))
+    for n in range(10):  # whoever comes first in the drawn order
+        await fetching.get(f"0_{n}_{n}_0")
+    assert [address for address, _, _ in fetching.sources.asked] == ["r5:9009"] * 10
 
 
 async def test_a_replica_never_asks_itself(fetching: Fetching) -> None:
