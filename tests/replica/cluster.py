@@ -96,13 +96,17 @@ class Cluster:
     sources: dict[str, PartSource] = field(default_factory=dict)
     settings: ServerSettings = PATIENT
 
-    def coordinator(self, client: str) -> LocalCoordinator:
+    def coordinator(self, client: str, operation_timeout_seconds: float = 0.4) -> LocalCoordinator:
         return LocalCoordinator(
-            self.service, self.delivery, client, session_timeout_seconds=2.0, operation_timeout_seconds=0.4
+            self.service,
+            self.delivery,
+            client,
+            session_timeout_seconds=2.0,
+            operation_timeout_seconds=operation_timeout_seconds,
         )
 
     async def session(self) -> Session:
-        return await self.coordinator("test").connect()
+        return await self.coordinator("test", operation_timeout_seconds=5.0).connect()
 
     def environment(self, name: str, coordinator: LocalCoordinator) -> Environment:
         return Environment(

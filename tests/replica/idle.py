@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from coordinator.api import Operation, Result
+from coordinator.local_client import LocalCoordinator
 from replica.commands import InsertOptions
 from replica.environment import Environment
 from replica.insert.commit import Piece
@@ -32,6 +33,7 @@ class IdleReplica:
     table: ReplicatedTable
     session: ServerSession
     environment: Environment
+    coordinator: LocalCoordinator
 
     @property
     def state(self) -> TableState:
@@ -78,9 +80,12 @@ class IdleReplica:
 
 
 @contextlib.asynccontextmanager
-async def idle_replica(cluster: Cluster, name: str, **changes: Any) -> AsyncIterator[IdleReplica]:
+async def idle_replica(
+    cluster: Cluster, name: str, *, operation_timeout_seconds: float = 5.0, **changes: Any
+) -> AsyncIterator[IdleReplica]:
     """Registered, its disk read, its session alive; neither active nor with a queue."""
-    environment = replace(cluster.environment(name, cluster.coordinator(name)), **changes)
+    coordinator = cluster.coordinator(name, operation_timeout_seconds)
+    environment = replace(cluster.environment(name, coordinator), **changes)
     sessions = SessionKeeper(environment.coordinator, f"uuid-of-{name}")
     share = ServerShare(environment, cluster.settings, sessions, Pools(cluster.settings), f"uuid-of-{name}")
     table = ReplicatedTable(share, definition(uuid="u"), {"shard": "01", "replica": name})
@@ -89,7 +94,7 @@ async def idle_replica(cluster: Cluster, name: str, **changes: Any) -> AsyncIter
         session = await sessions.live()
         await table.register()
         await table.load()
-        yield IdleReplica(table, session, environment)
+        yield IdleReplica(table, session, environment, coordinator)
     finally:
         keeper.cancel()
         with contextlib.suppress(asyncio.CancelledError):

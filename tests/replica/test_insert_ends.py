@@ -150,7 +150,7 @@ async def test_unknown_and_then_found_uncommitted_it_is_detached(inserting: Inse
 
     async def cut_off() -> None:
         cluster.delivery.loses = lambda label: True
-        await inserting.replica.session.close()
+        inserting.replica.coordinator.sever()
 
     while_committing(inserting, cut_off)
     outcome = await inserting.insert(2)
@@ -222,7 +222,7 @@ async def test_after_a_part_of_unknown_fate_the_rest_of_the_block_is_not_tried(
 ) -> None:
     async def cut_off() -> None:
         cluster.delivery.loses = lambda label: True
-        await inserting.replica.session.close()
+        inserting.replica.coordinator.sever()
 
     while_committing(inserting, cut_off)
     block = await insert_block(inserting.replica.state, InsertOptions(), 0, rows(1, 2))

@@ -143,23 +143,24 @@ async def test_the_oldest_insert_is_told_anew_if_it_was_told(r1: IdleReplica, be
 # --- sessions come and go ------------------------------------------------------------------------------------
 
 
-async def test_between_two_sessions_the_table_is_read_only_and_says_why(cluster: Cluster, r1: IdleReplica) -> None:
-    running = asyncio.create_task(keep_active(r1.state, HOST, "me"))
-    await eventually(lambda: not r1.state.is_readonly)
-    assert r1.state.readonly_reason == ""
-    cluster.delivery.loses = lambda label: True
-    cluster.service.expire(r1.session.session_id)
-    await r1.session.close()
-    await eventually(lambda: r1.state.readonly_reason == "its session was lost")
-    (row,) = (await system_table("replicas", [r1.state])).to_pylist()
-    assert (row["is_readonly"], row["is_session_expired"]) == (1, 1)
-    assert row["zookeeper_exception"] == "its session was lost"
-    cluster.delivery.loses = lambda label: False
-    await eventually(lambda: not r1.state.is_readonly)
-    (row,) = (await system_table("replicas", [r1.state])).to_pylist()
-    assert (row["is_readonly"], row["is_session_expired"], row["zookeeper_exception"]) == (0, 0, "")
-    assert (row["total_replicas"], row["active_replicas"]) == (1, 1)
-    running.cancel()
+async def test_between_two_sessions_the_table_is_read_only_and_says_why(cluster: Cluster) -> None:
+    async with idle_replica(cluster, "r1", operation_timeout_seconds=0.4) as r1:
+        running = asyncio.create_task(keep_active(r1.state, HOST, "me"))
+        await eventually(lambda: not r1.state.is_readonly)
+        assert r1.state.readonly_reason == ""
+        cluster.delivery.loses = lambda label: True
+        cluster.service.expire(r1.session.session_id)
+        r1.coordinator.sever()
+        await eventually(lambda: r1.state.readonly_reason == "its session was lost")
+        (row,) = (await system_table("replicas", [r1.state])).to_pylist()
+        assert (row["is_readonly"], row["is_session_expired"]) == (1, 1)
+        assert row["zookeeper_exception"] == "its session was lost"
+        cluster.delivery.loses = lambda label: False
+        await eventually(lambda: not r1.state.is_readonly)
+        (row,) = (await system_table("replicas", [r1.state])).to_pylist()
+        assert (row["is_readonly"], row["is_session_expired"], row["zookeeper_exception"]) == (0, 0, "")
+        assert (row["total_replicas"], row["active_replicas"]) == (1, 1)
+        running.cancel()
 
 
 async def test_a_replica_that_cannot_become_active_says_why(cluster: Cluster, r1: IdleReplica) -> None:
