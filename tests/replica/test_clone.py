@@ -158,20 +158,20 @@ async def test_what_a_range_in_the_queue_will_drop_is_not_fetched(cloning: Cloni
     ]
 
 
-async def test_parts_that_the_source_does_not_have_are_detached(cloning: Cloning) -> None:
+async def test_parts_that_the_source_will_not_have_are_detached(cloning: Cloning) -> None:
     store = cloning.r5.state.store
-    for name in ("0_0_0_0", "0_9_9_0"):
+    for name in ("0_0_0_0", "0_9_9_0", "1_1_1_0"):
         image = piece_of(cloning.r5.state, 2).image
         store.activate(
             await store.publish(await store.write_temporary("tmp_insert_", image), PartName.parse(name), 0)
         )
         await cloning.r5.session.create(f"{MINE}/parts/{name}")
-    await cloning.other("r1", "0_0_0_0")
+    await cloning.other("r1", "0_0_0_0", queue=(fetch_of("1_1_1_0"), drop_range("1", 1)))
     await cloning.clone()
     assert [str(part.name) for part in store.active_parts()] == ["0_0_0_0"]
     assert await cloning.r5.session.children(f"{MINE}/parts") == ["0_0_0_0"]
     folder = cloning.cluster.folder / "r5" / "data" / "default" / "t"
-    assert [path.name for path in (folder / "detached").iterdir()] == ["clone_0_9_9_0"]
+    assert sorted(path.name for path in (folder / "detached").iterdir()) == ["clone_0_9_9_0", "clone_1_1_1_0"]
 
 
 async def test_a_long_queue_is_taken_over_whole(cloning: Cloning) -> None:
@@ -185,7 +185,13 @@ async def test_a_long_queue_is_taken_over_whole(cloning: Cloning) -> None:
 
 async def test_a_source_whose_pointer_moves_is_looked_at_again(cloning: Cloning) -> None:
     await cloning.other("r1", pointer=1)
-    cloning.r5.before("multi", lambda: cloning.other("r1", pointer=2, queue=(fetch_of("0_1_1_0"),)))
+    session, root = cloning.r5.session, f"{ROOT}/replicas/r1"
+
+    async def pull() -> None:
+        await session.create(f"{root}/queue/queue-", fetch_of("0_1_1_0").to_text().encode(), sequential=True)
+        await session.set(f"{root}/log_pointer", b"2")
+
+    cloning.r5.before("multi", pull)
     await cloning.clone()
     assert (await cloning.pointer(), await cloning.queue()) == (b"2", ["GET_PART 0_1_1_0"])
 

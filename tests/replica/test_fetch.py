@@ -128,7 +128,7 @@ async def test_every_replica_is_tried_before_giving_up(fetching: Fetching) -> No
 async def test_a_replica_never_asks_itself(fetching: Fetching) -> None:
     await fetching.r1.session.create(f"{ROOT}/replicas/r1/is_active", ephemeral=True)
     await fetching.r1.session.create(f"{ROOT}/replicas/r1/parts/0_0_0_0")
-    with pytest.raises(NoReplicaHasPart):
+    with pytest.raises(NoReplicaHasPart, match="No active replica"):
         await fetching.get("0_0_0_0")
 
 

@@ -164,6 +164,27 @@ async def test_unknown_and_then_found_uncommitted_it_is_detached(inserting: Inse
     settling.cancel()
 
 
+async def test_unknown_and_then_found_committed_it_counts(inserting: Inserting) -> None:
+    state, session = inserting.replica.state, inserting.replica.session
+    temporary = await state.store.write_temporary("tmp_insert_", piece_of(state, 2).image)
+    part = await state.store.publish(temporary, PartName.parse("0_0_0_0"), 0)
+    state.uncertain_parts.add(part.name)
+    await session.create(state.znodes.part("0_0_0_0"))
+    settling = asyncio.create_task(settle_uncertain_parts(state, session))
+    await eventually(lambda: part.state is PartState.ACTIVE)
+    assert list(state.uncertain_parts) == []
+    settling.cancel()
+
+
+async def test_unknown_stays_unknown_while_nobody_answers(inserting: Inserting) -> None:
+    state = inserting.replica.state
+    name = PartName.parse("0_0_0_0")
+    state.uncertain_parts.add(name)
+    inserting.replica.before("exists", inserting.replica.session.close)
+    await settle_uncertain_parts(state, inserting.replica.session)
+    assert list(state.uncertain_parts) == [name]
+
+
 async def test_before_its_commit_it_is_served_to_fetches_and_shown_to_nobody(inserting: Inserting) -> None:
     state = inserting.replica.state
     seen: list[object] = []
