@@ -207,7 +207,7 @@ async def test_a_part_that_is_here_and_registered_needs_no_fetch(fetching: Fetch
             await store.write_temporary("tmp_insert_", fetching.r1_image(2)), PartName.parse(name), 0
         )
         if name == "0_0_2_2":
-            store.activate(part)
+            store.activate(part, 0)
         await fetching.r1.session.create(f"{ROOT}/replicas/r1/parts/{name}")
     fetching.r1.state.queue.initialize([])
     for wanted in ("0_1_1_0", "0_7_7_0"):  # covered; the own insert, not decided yet

@@ -37,7 +37,7 @@ async def loaded(folder: Path) -> PartStore:
 async def published(store: PartStore, text: str, *, active: bool = True) -> StoredPart:
     part = await store.publish(await store.write_temporary("tmp_insert_", image(1)), name(text), 1.0)
     if active:
-        store.activate(part)
+        store.activate(part, 0)
     return part
 
 

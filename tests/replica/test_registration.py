@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from coordinator.api import NoNode
-from replica.errors import AllReplicasLost, ClickHouseError, ReplicaAlreadyExists
+from replica.errors import AllReplicasLost, BadArguments, ClickHouseError, KeeperException, ReplicaAlreadyExists
 from replica.registration import add_later_znodes, create_or_join
 from replica.session import ServerSession, open_server_session
 from replica.table import replica_znodes
 from replica.table_structure import TableStructure
 from replica.znodes import ReplicaZnodes, TableZnodes, later_additions
-from tests.replica.cluster import ROOT, Cluster, definition
+from tests.replica.cluster import IMPATIENT, ROOT, Cluster, definition
 
 OF_A_TABLE = [
     "metadata",
@@ -244,3 +244,24 @@ def test_macros_are_filled_in() -> None:
     made = definition(zookeeper_path="/{shard}/{database}/{table}/{uuid}", replica_name="{replica}-x")
     znodes = replica_znodes(replace(made, uuid="u"), {"shard": "01", "replica": "r1"})
     assert znodes.root == "/01/default/t/u/replicas/r1-x"
+
+
+@pytest.mark.parametrize(
+    "changes", [{"table": "t" * 300}, *({"zookeeper_path": f"/{name}/t"} for name in ("zookeeper", "keeper"))]
+)
+async def test_a_name_that_cannot_be_is_refused_before_anything_is_made(
+    cluster: Cluster, changes: dict[str, object]
+) -> None:
+    r1 = await cluster.start("r1")
+    with pytest.raises(BadArguments):
+        await r1.server.execute(definition(**changes))
+    session = await cluster.session()
+    assert "tables" not in await session.children("/clickhouse")
+
+
+async def test_create_without_the_coordination_service_ends_with_its_reason(cluster: Cluster) -> None:
+    cluster.settings = IMPATIENT
+    r1 = await cluster.start("r1")
+    cluster.delivery.loses = lambda label: label.startswith("r1")
+    with pytest.raises(KeeperException):
+        await r1.server.execute(definition())

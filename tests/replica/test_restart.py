@@ -41,7 +41,7 @@ async def publish(r1: IdleReplica, *names: str, active: bool = True, registered:
         temporary = await r1.state.store.write_temporary("tmp_insert_", piece_of(r1.state, 2).image)
         part = await r1.state.store.publish(temporary, PartName.parse(name), 0)
         if active:
-            r1.state.store.activate(part)
+            r1.state.store.activate(part, 0)
         if registered:
             await r1.session.create(f"{MINE}/parts/{name}")
 
