@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from coordinator.api import NoNode
-from replica.errors import AllReplicasLost, ClickHouseError, ReplicaAlreadyExists
+from replica.errors import AllReplicasLost, BadArguments, ClickHouseError, ReplicaAlreadyExists
 from replica.registration import add_later_znodes, create_or_join
 from replica.session import ServerSession, open_server_session
 from replica.table import replica_znodes
 from replica.table_structure import TableStructure
-from replica.znodes import ReplicaZnodes, TableZnodes, later_additions
+from replica.znodes import Host, ReplicaZnodes, TableZnodes, later_additions
 from tests.replica.cluster import ROOT, Cluster, definition
 
 OF_A_TABLE = [
@@ -247,3 +247,13 @@ def test_macros_are_filled_in() -> None:
     made = definition(zookeeper_path="/{shard}/{database}/{table}/{uuid}", replica_name="{replica}-x")
     znodes = replica_znodes(replace(made, uuid="u"), {"shard": "01", "replica": "r1"})
     assert znodes.root == "/01/default/t/u/replicas/r1-x"
+
+
+def test_an_address_is_read_as_written_and_without_a_scheme_it_is_http() -> None:
+    host = Host("h", 9009, 9000, "d", "t")
+    assert Host.parse(host.to_text()) == host
+    assert host.interserver_address == "h:9009"
+    assert Host.parse(host.to_text().replace("scheme: grpc\n", "")).scheme == "http"
+    for text in ("", "host: h\n", host.to_text().replace("9009", "x")):
+        with pytest.raises(BadArguments):
+            Host.parse(text)
