@@ -171,6 +171,13 @@ async def test_a_replica_that_cannot_become_active_says_why(cluster: Cluster, r1
     running.cancel()
 
 
+async def test_a_session_that_dies_under_the_question_is_told_in_its_answer(r1: IdleReplica) -> None:
+    r1.before("children", r1.session.close)
+    (row,) = (await system_table("replicas", [r1.state])).to_pylist()
+    assert (row["is_session_expired"], row["total_replicas"]) == (1, 0)
+    assert "session" in row["zookeeper_exception"]
+
+
 # --- parts at start ------------------------------------------------------------------------------------------
 
 
