@@ -79,7 +79,7 @@ class ReplicatedTable:
                 await add_later_znodes(session, state.znodes, self.definition.uuid)
                 await check_up_parts(state, session)
                 return
-            except (ClickHouseError, CoordinationError) as problem:
+            except (ClickHouseError, CoordinationError, OSError) as problem:
                 state.become_readonly(str(problem))
                 log.warning("%s cannot start and stays read-only: %s", state.full_name, problem)
                 await asyncio.sleep(_RETRY_SECONDS)
