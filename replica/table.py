@@ -18,7 +18,7 @@ from replica.commands import BlockOutcome, CreateTable, InsertOptions, OptimizeT
 from replica.environment import PartFiles
 from replica.errors import BadArguments, BadDataPartName, ClickHouseError, KeeperException, TimeoutExceeded
 from replica.insert.sink import insert_block
-from replica.merge_assigner import Optimize
+from replica.optimize import Optimize
 from replica.part_name import PartName
 from replica.partition import check_partition_id
 from replica.registration import add_later_znodes, create_or_join
@@ -104,7 +104,7 @@ class ReplicatedTable:
             check_partition_id(partition_id)
         asked = Optimize(partition_id or None, command.final, command.deduplicate, command.deduplicate_by)
         try:
-            made = await state.assigner().optimize(asked)
+            made = await state.optimizer().optimize(asked)
         except CoordinationError as problem:
             raise KeeperException(f"OPTIMIZE of {state.full_name} did not get to its end: {problem}") from problem
         if isinstance(made, str):
