@@ -34,7 +34,6 @@ from replica.errors import (
     UnknownTable,
 )
 from replica.insert.retries import KeeperRetries
-from replica.part_log import PartLog
 from replica.pools import Pools
 from replica.quoting import did_you_mean
 from replica.session import SessionKeeper
@@ -85,7 +84,7 @@ class Server:
         self._identifier = f"pid: {environment.chance.choose('pid', range(1, 1 << 22))}, random: {self._draw(64)}"
         sessions = SessionKeeper(environment.coordinator, server_uuid, ZooKeeperLog(environment.clock))
         self._share = ServerShare(
-            environment, self._config.settings, sessions, Pools(self._config.settings), server_uuid, PartLog()
+            environment, self._config.settings, sessions, Pools(self._config.settings), server_uuid
         )
         self._interserver_address = await environment.transfer.serve(self)
         try:
@@ -136,7 +135,7 @@ class Server:
             case DescribeTable():
                 return self._describe(command)
             case OptimizeTable():
-                return await self._table(command.database, command.table).optimize(command)
+                return await self.table(command.database, command.table).optimize(command)
             case ListTables():
                 return self._list_tables()
             case _:
@@ -177,7 +176,7 @@ class Server:
                 {"name": each.name, "type": each.type, "default_type": "", "default_expression": ""}
                 for each in columns
             ]
-        schema = self._table(command.database, command.table).state.structure.schema
+        schema = self.table(command.database, command.table).state.structure.schema
         return [
             {
                 "name": column.name,
@@ -202,7 +201,7 @@ class Server:
         self, database: str, table: str, options: InsertOptions, source_number: int, block: pa.Table
     ) -> BlockOutcome:
         """Insert one block, the `source_number`-th of its INSERT. After a ClickHouseError nothing is written."""
-        return await self._table(database, table).insert(options, source_number, block)
+        return await self.table(database, table).insert(options, source_number, block)
 
     async def scan(
         self, database: str, table: str, columns: list[str] | None = None, paths: Sequence[str] = ()
@@ -215,14 +214,15 @@ class Server:
             await self.started.wait()
             rows = await scan_system_table(table, self._asked(paths))
             return rows if columns is None else rows.select(columns)
-        return await self._table(database, table).scan(columns)
+        return await self.table(database, table).scan(columns)
 
     def _asked(self, paths: Sequence[str]) -> Asked:
         assert self._share is not None
         states = [each.state for _, each in sorted(self._tables.items())]
         return Asked(self._config.name, self._config.macros, self._share, states, paths)
 
-    def _table(self, database: str, name: str) -> ReplicatedTable:
+    def table(self, database: str, name: str) -> ReplicatedTable:
+        """Raises UnknownTable."""
         try:
             return self._tables[database, name]
         except KeyError:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
 from replica.environment import Environment
 from replica.errors import TableIsReadOnly
 from replica.insert.block_number import BlockNumbers
+from replica.optimize import Optimizer
 from replica.part_log import PartLog, TableOfEvents, TablePartLog
 from replica.part_name import PartName
 from replica.pools import Pools
@@ -24,9 +24,6 @@ from replica.storage.part_store import PartStore, StoredPart
 from replica.table_structure import TableStructure
 from replica.znodes import ReplicaZnodes
 
-if TYPE_CHECKING:
-    from replica.merge_assigner import MergeAssigner
-
 
 @dataclass(frozen=True, slots=True)
 class ServerShare:
@@ -37,7 +34,7 @@ class ServerShare:
     sessions: SessionKeeper
     pools: Pools
     server_uuid: str
-    part_log: PartLog
+    part_log: PartLog = field(default_factory=PartLog)
 
 
 class TableState:
@@ -76,7 +73,7 @@ class TableState:
         self.running = RunningOperations(self.environment.clock, self.part_log)
         self.readonly_since: float | None = self.now()
         self._session: ServerSession | None = None
-        self._assigner: MergeAssigner | None = None
+        self._optimizer: Optimizer | None = None
         self._readonly_reason = "it is starting"
 
     def activate(self, part: StoredPart) -> None:
@@ -115,16 +112,16 @@ class TableState:
     def readonly_reason(self) -> str:
         return self._readonly_reason if self.is_readonly else ""
 
-    def become_active(self, session: ServerSession, assigner: MergeAssigner) -> None:
+    def become_active(self, session: ServerSession, optimizer: Optimizer) -> None:
         self._session = session
-        self._assigner = assigner
+        self._optimizer = optimizer
         self.readonly_since = None
 
     def become_readonly(self, reason: str) -> None:
         if self.readonly_since is None:
             self.readonly_since = self.now()
         self._session = None
-        self._assigner = None
+        self._optimizer = None
         self._readonly_reason = reason
 
     def writable_session(self) -> ServerSession:
@@ -133,11 +130,11 @@ class TableState:
             raise self._readonly_error()
         return self._session
 
-    def assigner(self) -> MergeAssigner:
+    def optimizer(self) -> Optimizer:
         """Who assigns merges while this replica is active. Raises TableIsReadOnly."""
-        if self._assigner is None or self.is_readonly:
+        if self._optimizer is None or self.is_readonly:
             raise self._readonly_error()
-        return self._assigner
+        return self._optimizer
 
     def _readonly_error(self) -> TableIsReadOnly:
         return TableIsReadOnly(f"Table {self.full_name} is read-only on this replica: {self._readonly_reason}")

@@ -7,6 +7,7 @@ an active part and waits to be deleted. Which parts exist is on the disk; the st
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 from collections.abc import Iterable
@@ -97,7 +98,7 @@ class PartStore:
                 return await load_part(self._disk, self._path(name))
         except FileNotFoundError:
             pass  # it is on its way to or from its final name
-        raise NoSuchDataPart(f"No part {name} in {self._folder}")
+        raise NoSuchDataPart(f"Part {name} is not on the disk of this server (folder {self._folder})")
 
     def decode(self, files: PartFiles) -> pa.Table:
         """The rows in a part's files, verified: a pure job. Raises CorruptedData when the disk has rotted."""
@@ -106,10 +107,18 @@ class PartStore:
     # --- how a part comes ------------------------------------------------------------------------------------
 
     async def write_temporary(self, prefix: str, image: PartImage) -> TemporaryPart:
-        """Write a part under a temporary name that begins with `prefix`, as `tmp_insert_`."""
-        folder = f"{self._folder}/{prefix}{next(self._temporary_numbers)}"
-        await write_part(self._disk, folder, image.files, fsync=self._fsync)
-        return TemporaryPart(folder, image)
+        """Write a part under a temporary name that begins with `prefix`, as `tmp_insert_`.
+
+        Raises OSError, as when the disk is full; what was written is removed again then.
+        """
+        temporary = TemporaryPart(f"{self._folder}/{prefix}{next(self._temporary_numbers)}", image)
+        try:
+            await write_part(self._disk, temporary.folder, image.files, fsync=self._fsync)
+        except OSError:
+            with contextlib.suppress(OSError):
+                await self.discard(temporary)
+            raise
+        return temporary
 
     async def publish(self, temporary: TemporaryPart, name: PartName, now: float) -> StoredPart:
         """Give it its final name, pre-active. Raises DuplicateDataPart if a part of that name is there."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from coordinator.api import CoordinationError, NoNode, Stat
+from coordinator.api import CoordinationError, NoNode
+from replica.errors import UnexpectedNodeInZooKeeper
 from replica.log_entry import INSERT_TYPES, EntryType
 from replica.queue import QueuedEntry
 from replica.system_tables.asked import Asked, SystemTable
@@ -132,26 +133,23 @@ async def _asked_of_the_coordinator(state: TableState) -> dict[str, Any]:
     znodes, table = state.znodes, state.znodes.table
     try:
         log_names = await session.children(table.log)
-        pointer, lost_parts = await session.get_many([znodes.log_pointer, table.lost_part_count])
+        log_max_index = sequence_number(log_names[-1]) if log_names else 0
+        pointer, _ = await session.get(znodes.log_pointer)
+        (lost_parts,) = await session.get_many([table.lost_part_count])
         replicas = await session.children(table.replicas)
         active = await session.get_many([table.replica(name).is_active for name in replicas])
-    except NoNode as problem:
+    except (NoNode, UnexpectedNodeInZooKeeper) as problem:
         return {"zookeeper_exception": str(problem)}
     except CoordinationError as problem:
         return {"zookeeper_exception": str(problem), "is_session_expired": 1}
     return {
-        "log_max_index": sequence_number(log_names[-1]) if log_names else 0,
-        "log_pointer": _number(pointer),
+        "log_max_index": log_max_index,
+        "log_pointer": int(pointer or b"0"),
         "total_replicas": len(replicas),
         "active_replicas": sum(each is not None for each in active),
-        "lost_part_count": _number(lost_parts),
+        "lost_part_count": int(lost_parts[0] or b"0") if lost_parts is not None else 0,
         "replica_is_active": [(name, int(each is not None)) for name, each in zip(replicas, active, strict=True)],
     }
-
-
-def _number(znode: tuple[bytes, Stat] | None) -> int:
-    """The number in a znode; 0 if it is empty or not there."""
-    return int(znode[0] or b"0") if znode is not None else 0
 
 
 REPLICAS = SystemTable(_COLUMNS, _rows)

@@ -103,7 +103,7 @@ async def test_replicas_shows_who_is_there_and_how_far(cluster: Cluster) -> None
     r1 = await started(cluster, "r1", "r2")
     for key in range(2):
         await r1.insert(rows(key))
-    await cluster.settled()
+    await eventually(lambda: len(r1.table().state.queue.current_parts) == 2)
     await cluster.stop("r2")
     (row,) = await table_of(r1, "replicas")
     definition: CreateTable = r1.table().definition
