@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
-from itertools import count
 from typing import Any
 
 from coordinator.api import (
@@ -106,14 +105,17 @@ def _parts(message: Message) -> Iterator[dict[str, Any]]:
         return
     size = len(request.operations)
     yield {"op_num": "Multi", "requests_size": size} | ({"error": _error(outcome)} if answered else {})
-    for index, operation in zip(count(1), request.operations, strict=False):
+    for index, operation in enumerate(request.operations, start=1):
         yield _request(operation) | {"request_idx": index} | (_response(_of(outcome, index - 1)) if answered else {})
 
 
 def _of(outcome: Outcome, index: int) -> Outcome:
-    """What became of one operation of a multi: of one that was refused, all others are undone (DataTree.java)."""
+    """What became of one operation of a multi; of a refused one those before the culprit are called fine, those after
+    it undone, as ZooKeeper answers (DataTree.java)."""
     if isinstance(outcome, Failure):
-        return outcome if outcome.index in (index, -1) else Failure(_Undone) if index > outcome.index else None
+        if outcome.index in (index, -1):
+            return outcome
+        return Failure(_Undone) if index > outcome.index else None
     assert isinstance(outcome, list)
     result: Outcome = outcome[index]
     return result

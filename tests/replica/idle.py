@@ -125,4 +125,4 @@ def piece_of(state: TableState, *keys: int) -> Piece:
 async def system_rows(replica: IdleReplica, table: str) -> list[dict[str, Any]]:
     """The rows of a system table, as the replica's server would give them."""
     share = replica.state.server
-    return (await scan_system_table(table, Asked("r1", {}, share, [replica.state]))).to_pylist()
+    return (await scan_system_table(table, Asked(replica.state.znodes.name, {}, share, [replica.state]))).to_pylist()
