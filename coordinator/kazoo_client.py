@@ -1,9 +1,9 @@
 """The port over TCP, to our own server, ZooKeeper or Keeper: one `KazooClient` per session.
 
 Each client knows a single address, may not retry and gets a single socket, so kazoo never carries a session, or
-anything queued on it, over to another connection, be it to the same server or to another one of an ensemble. The first sign of trouble (SUSPENDED, LOST, or the end of one of
-kazoo's threads) ends the session for ever. kazoo calls back on its own threads; every callback only hands over to
-the event loop.
+anything queued on it, over to another connection, be it to another server of an ensemble. The first sign of trouble
+(SUSPENDED, LOST, or the end of one of kazoo's threads) ends the session for ever. kazoo calls back on its own
+threads; every callback only hands over to the event loop.
 
 Where the service does not announce CheckNotExists, it is a create and a delete in the same multi: the parent's
 sequence counter and its child watches feel them, and a missing parent is NoNode. ClickHouse lives with the same.
