@@ -80,7 +80,7 @@ class Executor:
             await execute(self._state, self._session, queued)
             done = True
         except SessionLost:
-            pass  # everything starts anew under the next session
+            return  # everything starts anew under the next session
         except (ClickHouseError, CoordinationError, OSError) as problem:
             log.info("%s: %s failed: %s", self._state.full_name, queued.znode_name, problem)
             queue.fail(queued, str(problem), self._state.now())
@@ -89,7 +89,7 @@ class Executor:
             pool.finish()
         if done:
             await self._remove(queued)
-        self._state.queue_changed.set()
+        await self._state.note_progress()
 
     async def _remove(self, queued: QueuedEntry) -> None:
         """First from memory, then the znode; if that is lost, the entry comes back at the next load and is done."""

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from replica.environment import Environment
 from replica.errors import TableIsReadOnly
@@ -17,9 +18,12 @@ from replica.pools import Pools
 from replica.queue import ReplicationQueue
 from replica.session import ServerSession, SessionKeeper
 from replica.settings import ServerSettings
-from replica.storage.part_store import PartStore
+from replica.storage.part_store import PartStore, StoredPart
 from replica.table_structure import TableStructure
 from replica.znodes import ReplicaZnodes
+
+if TYPE_CHECKING:
+    from replica.merge_assigner import MergeAssigner
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +59,19 @@ class TableState:
         self.queue = ReplicationQueue()
         self.block_numbers = BlockNumbers(znodes)
         self.queue_changed = asyncio.Event()
+        self.queue_progress = asyncio.Condition()
+        self.parts_changed = asyncio.Event()
         self.uncertain_parts = UncertainParts()
         self.last_queue_update_exception = ""
         self.last_queue_update = 0.0
         self._session: ServerSession | None = None
+        self._assigner: MergeAssigner | None = None
         self._readonly_reason = "it is starting"
+
+    def activate(self, part: StoredPart) -> None:
+        """Let a part count, and let whoever looks for merges know."""
+        self.store.activate(part, self.now())
+        self.parts_changed.set()
 
     @property
     def full_name(self) -> str:
@@ -68,6 +80,19 @@ class TableState:
     def now(self) -> float:
         """Wall-clock seconds since 1970."""
         return self.environment.clock.now()
+
+    # --- the queue moves on ------------------------------------------------------------------------------------
+
+    async def wait_for_progress(self, holds: Callable[[], bool]) -> None:
+        """Wait until the condition holds, looking again whenever an attempt has ended or the queue was loaded."""
+        async with self.queue_progress:
+            await self.queue_progress.wait_for(holds)
+
+    async def note_progress(self) -> None:
+        """Wake those who wait for the queue, the executor among them."""
+        self.queue_changed.set()
+        async with self.queue_progress:
+            self.queue_progress.notify_all()
 
     # --- read-only or not ------------------------------------------------------------------------------------
 
@@ -79,18 +104,29 @@ class TableState:
     def readonly_reason(self) -> str:
         return self._readonly_reason if self.is_readonly else ""
 
-    def become_active(self, session: ServerSession) -> None:
+    def become_active(self, session: ServerSession, assigner: MergeAssigner) -> None:
         self._session = session
+        self._assigner = assigner
 
     def become_readonly(self, reason: str) -> None:
         self._session = None
+        self._assigner = None
         self._readonly_reason = reason
 
     def writable_session(self) -> ServerSession:
         """The session under which this replica is active. Raises TableIsReadOnly."""
         if self._session is None or not self._session.alive:
-            raise TableIsReadOnly(f"Table {self.full_name} is read-only on this replica: {self._readonly_reason}")
+            raise self._readonly_error()
         return self._session
+
+    def assigner(self) -> MergeAssigner:
+        """Who assigns merges while this replica is active. Raises TableIsReadOnly."""
+        if self._assigner is None or self.is_readonly:
+            raise self._readonly_error()
+        return self._assigner
+
+    def _readonly_error(self) -> TableIsReadOnly:
+        return TableIsReadOnly(f"Table {self.full_name} is read-only on this replica: {self._readonly_reason}")
 
 
 class UncertainParts:

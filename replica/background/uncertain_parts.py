@@ -27,7 +27,7 @@ async def settle_uncertain_parts(state: TableState, session: ServerSession) -> N
                 if part is None:
                     continue
                 if registered:
-                    state.store.activate(part)
+                    state.activate(part)
                 else:
                     log.warning("%s: the insert of part %s was never committed, detaching it", state.full_name, name)
                     await state.store.detach(part, "ignored")

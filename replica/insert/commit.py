@@ -133,7 +133,7 @@ class PartCommit:
     # --- the four ends ---------------------------------------------------------------------------------------
 
     def _stored(self, part: StoredPart) -> PartOutcome:
-        self._state.store.activate(part)
+        self._state.activate(part)
         return self._outcome(InsertStatus.STORED, part_name=str(part.name))
 
     async def _duplicate(self, session: ServerSession, block_id: str) -> PartOutcome:

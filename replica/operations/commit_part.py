@@ -45,7 +45,7 @@ async def _commit(state: TableState, session: ServerSession, temporary: Temporar
     except (ClickHouseError, CoordinationError):
         await state.store.discard(await state.store.withdraw(part, temporary.image))
         raise
-    state.store.activate(part)
+    state.activate(part)
 
 
 async def _register(state: TableState, session: ServerSession, name: PartName, header: PartHeader) -> None:

@@ -11,6 +11,8 @@ _TO_ESCAPE = re.compile(rb"[^0-9A-Za-z_]")
 
 INSERT_PREFIX = "tmp_insert_"
 FETCH_PREFIX = "tmp-fetch_"
+MERGE_PREFIX = "tmp_merge_"
+DELETE_PREFIX = "tmp_delete_"
 
 
 def escape_for_file_name(name: str) -> str:
