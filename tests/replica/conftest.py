@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from coordinator.local_client import LocalService
-from tests.replica.cluster import Cluster
+from tests.replica.cluster import Cluster, InProcessService, Service, ZooKeeperService
 
 
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    made = Cluster(tmp_path, LocalService(time.time, tick_seconds=0.5))
+@pytest.fixture(params=["local", pytest.param("zookeeper", marks=pytest.mark.real)])
+async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
+    service: Service = InProcessService()
+    if request.param == "zookeeper":
+        service = await ZooKeeperService.below_a_new_root(request.getfixturevalue("real_zookeeper"))
+    made = Cluster(tmp_path, service)
     yield made
-    for name in sorted(made.replicas):
-        await made.stop(name)
+    await made.close()
