@@ -7,7 +7,7 @@ import itertools
 import signal
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,16 +15,21 @@ import pytest
 
 from clickhouse_sim.cluster import zookeeper
 from clickhouse_sim.cluster.processes import ProcessId, spawn
+from coordinator.api import Create, Operation, Result
 from coordinator.kazoo_client import KazooCoordinator
 from replica.commands import InsertStatus
 from replica.errors import ClickHouseError
+from replica.session import ServerSession
 from replica.settings import ServerSettings
-from tests.replica.cluster import SESSION_TIMEOUT_SECONDS, Cluster, Link, rows
+from tests.replica.cluster import SESSION_TIMEOUT_SECONDS, Cluster, Link, Replica, rows
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
 SERVERS = 3
-LEADERS_TO_KILL = 4
+# One leader each: so many seconds after a commit set off it is killed, and stays away.
+DEATHS = [(0.0, 2.0), (0.01, 0.5), (0.02, 2.0), (0.005, 0.5), (0.04, 2.0), (0.015, 0.5)]
+# One replica each: so often it tries by itself before it gives the block back, unstored or with its fate unknown.
+RETRIES = {"r1": 10, "r2": 4, "r3": 10}
 IN_THE_END = (InsertStatus.STORED, InsertStatus.DUPLICATE)
 
 
@@ -43,13 +48,12 @@ class Ensemble:
         self._processes[number] = spawn(zookeeper.server_command(folder), folder / "log", {})
 
     def kill(self, number: int) -> None:
-        process = self._processes.pop(number)
-        process.send(signal.SIGKILL)
-        assert process.wait_gone(10)
+        self._processes[number].send(signal.SIGKILL)
 
     def close(self) -> None:
-        for number in sorted(self._processes):
+        for number, process in self._processes.items():
             self.kill(number)
+            assert process.wait_gone(10)
 
     async def leader(self) -> int:
         """The server that leads, once one does."""
@@ -110,9 +114,7 @@ def ensemble(tmp_path: Path) -> Iterator[Ensemble]:
 @pytest.fixture
 async def cluster(tmp_path: Path, ensemble: Ensemble) -> AsyncIterator[Cluster]:
     await ensemble.whole()
-    # With so few tries, inserts also end as unknown or not stored, and their clients must repeat them.
-    settings = ServerSettings(insert_keeper_max_retries=4, insert_keeper_retry_initial_backoff_ms=10)
-    cluster = Cluster(tmp_path, EnsembleService(ensemble.address), settings=settings)
+    cluster = Cluster(tmp_path, EnsembleService(ensemble.address))
     yield cluster
     await cluster.close()
 
@@ -145,8 +147,33 @@ class Client:
                     break
 
 
-async def test_no_leader_takes_rows_with_it(cluster: Cluster, ensemble: Ensemble) -> None:
-    for name in ("r1", "r2", "r3"):
+class Commits:
+    """Tells when a commit of an insert sets off."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._set_off = asyncio.Event()
+        multi_checked = ServerSession.multi_checked
+
+        async def watched(session: ServerSession, operations: Sequence[Operation]) -> list[Result]:
+            if isinstance(operations[0], Create) and operations[0].path.endswith("/log/log-"):
+                self._set_off.set()
+            return await multi_checked(session, operations)
+
+        monkeypatch.setattr(ServerSession, "multi_checked", watched)
+
+    async def next(self) -> None:
+        self._set_off.clear()
+        await self._set_off.wait()
+
+
+async def test_no_leader_takes_rows_with_it(
+    cluster: Cluster, ensemble: Ensemble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits = Commits(monkeypatch)
+    for name, retries in RETRIES.items():
+        cluster.settings = ServerSettings(
+            insert_keeper_max_retries=retries, insert_keeper_retry_initial_backoff_ms=10
+        )
         await cluster.start(name)
     await cluster.create_table()
     clients = [Client(cluster, first_key) for first_key in (1_000_000, 2_000_000)]
@@ -154,28 +181,32 @@ async def test_no_leader_takes_rows_with_it(cluster: Cluster, ensemble: Ensemble
     async with asyncio.TaskGroup() as group:
         for client in clients:
             group.create_task(client.run(enough))
-        for _ in range(LEADERS_TO_KILL):
+        for delay, absence in DEATHS:
             leader = await ensemble.leader()
+            await commits.next()
+            await asyncio.sleep(delay)
             ensemble.kill(leader)
-            await asyncio.sleep(2)
+            await asyncio.sleep(absence)
             ensemble.start(leader)
             await ensemble.whole()
-            await asyncio.sleep(1)
         enough.set()
     await cluster.writable()
     expected = sorted(clients[0].acknowledged | clients[1].acknowledged)
-    for replica in cluster.replicas.values():
-
-        async def keys(replica=replica) -> list[int]:  # type: ignore[no-untyped-def]
-            found: list[int] = (await replica.server.scan("default", "t", ["k"]))["k"].to_pylist()
-            return sorted(found)
-
-        deadline = asyncio.get_running_loop().time() + 30
-        while await keys() != expected and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(0.1)
-        assert await keys() == expected
+    for name, replica in cluster.replicas.items():
+        assert await keys_of(replica, len(expected)) == expected, name
     await cluster.settled()
     parts = [await replica.active_parts() for replica in cluster.replicas.values()]
     assert parts[0] == parts[1] == parts[2]
-    assert sum(client.statuses["stored"] for client in clients) > LEADERS_TO_KILL
-    print([dict(client.statuses) for client in clients], len(expected))
+    for client in clients:
+        assert client.statuses["stored"] > len(DEATHS), "they were to insert all the time"
+
+
+async def keys_of(replica: Replica, count: int) -> list[int]:
+    """All keys, sorted, once there are so many, or after a while."""
+    try:
+        async with asyncio.timeout(30):
+            while await replica.count() != count:
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        pass
+    return sorted((await replica.server.scan("default", "t", ["k"]))["k"].to_pylist())
