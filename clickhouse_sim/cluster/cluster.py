@@ -289,7 +289,9 @@ def _require_answer(address: str) -> None:
     try:
         zookeeper.prepare(address)
     except CoordinationError as problem:
-        raise ClusterUnreachable(f"ZooKeeper at {address} is of no use, so nothing was started: {problem}") from None
+        raise ClusterUnreachable(
+            f"The ZooKeeper at {address} cannot be used, so nothing was started: {problem}"
+        ) from None
 
 
 def _ports(address: str) -> list[int]:
