@@ -120,6 +120,7 @@ class MergeAssigner:
 
     async def optimize(self, asked: Optimize) -> list[PartName] | str:
         """Assign what OPTIMIZE asks for; the parts that will come, or why there is nothing to do."""
+        await self._puller.pull()  # an insert that was acknowledged just now is to count
         made: list[PartName] = []
         reason = "there are no parts"
         for choose in self._choices(asked):

@@ -66,7 +66,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def readable_size(size: int) -> str:
     """A number of bytes as messages have it: `1.50 GiB`."""
-    scaled, units = float(size), iter(("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
+    scaled, units = float(size), iter(("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"))
     unit = next(units)
     while scaled >= 1024 and (larger := next(units, None)):
         scaled, unit = scaled / 1024, larger

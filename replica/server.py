@@ -21,6 +21,7 @@ from replica.commands import (
     DescribeTable,
     InsertOptions,
     ListTables,
+    OptimizeTable,
 )
 from replica.environment import Environment, PartFiles, PartRequest
 from replica.errors import (
@@ -130,6 +131,8 @@ class Server:
                 return []
             case DescribeTable():
                 return self._describe(command)
+            case OptimizeTable():
+                return await self._table(command.database, command.table).optimize(command)
             case ListTables():
                 return self._list_tables()
             case _:

@@ -13,11 +13,13 @@ import pyarrow as pa
 from coordinator.api import CoordinationError
 from replica.background.attach import check_up_parts
 from replica.background.restart import keep_active
-from replica.commands import BlockOutcome, CreateTable, InsertOptions
+from replica.commands import BlockOutcome, CreateTable, InsertOptions, OptimizeTable
 from replica.environment import PartFiles
-from replica.errors import BadArguments, BadDataPartName, ClickHouseError
+from replica.errors import BadArguments, BadDataPartName, ClickHouseError, KeeperException, TimeoutExceeded
 from replica.insert.sink import insert_block
+from replica.merge_assigner import Optimize
 from replica.part_name import PartName
+from replica.partition import check_partition_id
 from replica.registration import add_later_znodes, create_or_join
 from replica.storage.file_names import table_folder
 from replica.storage.part_store import PartStore
@@ -27,6 +29,7 @@ from replica.znodes import Host, ReplicaZnodes, TableZnodes, checked_replica_nam
 
 _MACRO = re.compile(r"\{(\w+)\}")
 _RETRY_SECONDS = 1.0
+_OPTIMIZE_SECONDS = 600
 
 
 class ReplicatedTable:
@@ -79,6 +82,42 @@ class ReplicatedTable:
 
     async def insert(self, options: InsertOptions, source_number: int, block: pa.Table) -> BlockOutcome:
         return await insert_block(self.state, options, source_number, block)
+
+    async def optimize(self, command: OptimizeTable) -> list[dict[str, str]]:
+        """Assign the merges that OPTIMIZE asks for and wait until this replica has their results.
+
+        Raises TableIsReadOnly, KeeperException when the coordination service fails meanwhile, TimeoutExceeded, and
+        what is wrong with the command.
+        """
+        state = self.state
+        structure = state.structure
+        for name in command.deduplicate_by:
+            structure.schema.column(name)
+        partition_id = structure.partition_key.id_of(command.partition) if command.partition else command.partition_id
+        if partition_id:
+            check_partition_id(partition_id)
+        asked = Optimize(partition_id or None, command.final, command.deduplicate, command.deduplicate_by)
+        try:
+            made = await state.assigner().optimize(asked)
+        except CoordinationError as problem:
+            raise KeeperException(f"OPTIMIZE of {state.full_name} did not get to its end: {problem}") from problem
+        if isinstance(made, str):
+            return [{"new_part": "", "reason": made}]
+        await self._wait_for(made)
+        return [{"new_part": str(part), "reason": ""} for part in made]
+
+    async def _wait_for(self, parts: list[PartName]) -> None:
+        queue = self.state.queue
+        try:
+            async with asyncio.timeout(_OPTIMIZE_SECONDS):
+                await self.state.wait_for_progress(
+                    lambda: all(queue.current_parts.containing(part) is not None for part in parts)
+                )
+        except TimeoutError:
+            waiting = ", ".join(str(part) for part in parts if queue.current_parts.containing(part) is None)
+            raise TimeoutExceeded(
+                f"The merges are in the log, but {waiting} is not done after {_OPTIMIZE_SECONDS} s"
+            ) from None
 
     async def scan(self, columns: list[str] | None) -> pa.Table:
         """The rows of all parts that are active at this moment, in order of part name."""

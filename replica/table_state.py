@@ -130,25 +130,26 @@ class TableState:
 
 
 class UncertainParts:
-    """Names of pre-active parts whose insert ended without knowing whether its commit was applied."""
+    """Pre-active parts of which nobody knows whether their commit was applied: its session was lost."""
 
     def __init__(self) -> None:
-        self._names: list[PartName] = []
+        self._only_copies: dict[PartName, bool] = {}
         self._arrived = asyncio.Event()
 
-    def __iter__(self) -> Iterator[PartName]:
-        return iter(list(self._names))
+    def __iter__(self) -> Iterator[tuple[PartName, bool]]:
+        """Each with whether its rows may be nowhere else."""
+        return iter(list(self._only_copies.items()))
 
-    def add(self, name: PartName) -> None:
-        self._names.append(name)
+    def add(self, name: PartName, *, only_copy: bool) -> None:
+        self._only_copies[name] = only_copy
         self._arrived.set()
 
     def settle(self, name: PartName) -> None:
         """Its status is known now."""
-        self._names.remove(name)
+        del self._only_copies[name]
 
     async def wait(self) -> None:
         """Wait until there is one."""
-        while not self._names:
+        while not self._only_copies:
             self._arrived.clear()
             await self._arrived.wait()

@@ -1,4 +1,4 @@
-"""Decides about parts whose insert ended without knowing whether its commit was applied.
+"""Decides about parts of which it is not known whether their commit was applied.
 
 Under a later session the old commit can no longer arrive, so one look at the part's znode settles it. ClickHouse
 queues a part check for about five minutes later; the verdict is the same.
@@ -20,7 +20,7 @@ async def settle_uncertain_parts(state: TableState, session: ServerSession) -> N
     try:
         while True:
             await state.uncertain_parts.wait()
-            for name in state.uncertain_parts:
+            for name, only_copy in state.uncertain_parts:
                 registered = await session.exists(state.znodes.part(str(name))) is not None
                 state.uncertain_parts.settle(name)
                 part = state.store.pre_active(name)
@@ -28,8 +28,10 @@ async def settle_uncertain_parts(state: TableState, session: ServerSession) -> N
                     continue
                 if registered:
                     state.activate(part)
-                else:
+                elif only_copy:
                     log.warning("%s: the insert of part %s was never committed, detaching it", state.full_name, name)
                     await state.store.detach(part, "ignored")
+                else:
+                    await state.store.delete(part)
     except SessionLost:
         return

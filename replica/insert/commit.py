@@ -151,7 +151,7 @@ class PartCommit:
 
     def _unknown(self, part: StoredPart) -> PartOutcome:
         # The only copy stays: if the commit was applied, its ids would refuse the rows for ever.
-        self._state.uncertain_parts.add(part.name)
+        self._state.uncertain_parts.add(part.name, only_copy=True)
         return self._outcome(
             InsertStatus.UNKNOWN,
             part_name=str(part.name),

@@ -7,13 +7,13 @@ sorting key. Source of the rules: ClickHouse's `MergingSortedAlgorithm`, `MergeT
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from replica.expression.key import Key, sort_block
+from replica.quoting import backquote_if_needed
 
 
 def merge_rows(
@@ -23,7 +23,8 @@ def merge_rows(
 
     `tables` come in the order of the parts' blocks; of rows with equal keys, those of the earlier part come first, in
     the order that they have there. `deduplicate` keeps the first of rows that are equal in all columns or, if there
-    are any, in those of `deduplicate_by`, wherever the others stand.
+    are any, in those of `deduplicate_by`, wherever the others stand. Floats of a key's column are equal if the order
+    holds them to be, others only in every bit.
     """
     rows = sort_block(pa.concat_tables(tables), key)
     if not deduplicate:
@@ -32,17 +33,12 @@ def merge_rows(
 
 
 def _first_of_equal(rows: pa.Table, names: Sequence[str], key: Key) -> pa.Table:
-    in_key_order = _leading_key_columns(key, names)
-    columns = [_by_order(rows[name]) if name in in_key_order else rows[name] for name in names]
+    in_key = [expression.text for expression in key.expressions]
+    columns = [_by_order(rows[name]) if backquote_if_needed(name) in in_key else rows[name] for name in names]
     positions = [str(position) for position in range(len(columns))]
     numbered = pa.table([*columns, pa.array(np.arange(rows.num_rows))], names=[*positions, "row"])
     firsts = numbered.group_by(positions, use_threads=False).aggregate([("row", "min")])["row_min"]
-    return rows.take(pc.sort(firsts))
-
-
-def _leading_key_columns(key: Key, names: Sequence[str]) -> tuple[str, ...]:
-    """The columns at the head of the key; their equality is that of the order, others must agree in every bit."""
-    return tuple(takewhile(lambda name: name in names, (expression.text for expression in key.expressions)))
+    return rows.take(pa.array(np.sort(firsts.to_numpy())))
 
 
 def _by_order(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -7,6 +7,7 @@ an active part and waits to be deleted. Which parts exist is on the disk; the st
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 from collections.abc import Iterable
@@ -106,10 +107,18 @@ class PartStore:
     # --- how a part comes ------------------------------------------------------------------------------------
 
     async def write_temporary(self, prefix: str, image: PartImage) -> TemporaryPart:
-        """Write a part under a temporary name that begins with `prefix`, as `tmp_insert_`."""
-        folder = f"{self._folder}/{prefix}{next(self._temporary_numbers)}"
-        await write_part(self._disk, folder, image.files, fsync=self._fsync)
-        return TemporaryPart(folder, image)
+        """Write a part under a temporary name that begins with `prefix`, as `tmp_insert_`.
+
+        Raises OSError, as when the disk is full; what was written is removed again then.
+        """
+        temporary = TemporaryPart(f"{self._folder}/{prefix}{next(self._temporary_numbers)}", image)
+        try:
+            await write_part(self._disk, temporary.folder, image.files, fsync=self._fsync)
+        except OSError:
+            with contextlib.suppress(OSError):
+                await self.discard(temporary)
+            raise
+        return temporary
 
     async def publish(self, temporary: TemporaryPart, name: PartName, now: float) -> StoredPart:
         """Give it its final name, pre-active. Raises DuplicateDataPart if a part of that name is there."""
@@ -152,7 +161,7 @@ class PartStore:
         return [part for part in self.parts() if part.state is PartState.OUTDATED and part.remove_time <= time]
 
     async def delete(self, part: StoredPart) -> None:
-        """Remove an outdated part from the disk. The folder loses its name first, so that no half of it is seen."""
+        """Remove a part that does not count. Its folder loses the name first, so that no half of it is seen."""
         folder = f"{self._folder}/{DELETE_PREFIX}{part.name}"
         await self._disk.rename(self._path(part.name), folder)
         self._forget(part)

@@ -16,12 +16,12 @@ import pytest
 from clickhouse_sim.cluster import zookeeper
 from clickhouse_sim.cluster.processes import ProcessId, spawn
 from coordinator.api import Create, Operation, Result
-from coordinator.kazoo_client import KazooCoordinator
 from replica.commands import InsertStatus
 from replica.errors import ClickHouseError
 from replica.session import ServerSession
 from replica.settings import ServerSettings
-from tests.replica.cluster import SESSION_TIMEOUT_SECONDS, Cluster, Link, Replica, rows
+from tests.replica.cluster import Cluster, Replica, rows
+from tests.replica.zookeeper_cluster import SESSION_TIMEOUT_SECONDS, SeverableKazooCoordinator, ZooKeeperCluster
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
@@ -78,28 +78,14 @@ class Ensemble:
             return b""
 
 
-class EnsembleService:
-    """The way to it: each client begins with another server."""
+@dataclass
+class EnsembleCluster(ZooKeeperCluster):
+    """Each client begins with another server."""
 
-    def __init__(self, address: str) -> None:
-        self._address = address
-        self._clients = itertools.count()
+    clients: Iterator[int] = field(default_factory=itertools.count)
 
-    async def link(self, client: str) -> Link:
-        return _EnsembleLink(zookeeper.beginning_with(self._address, next(self._clients)))
-
-    def close(self) -> None:
-        pass
-
-
-class _EnsembleLink:
-    def __init__(self, address: str) -> None:
-        self.coordinator = KazooCoordinator(address, session_timeout_seconds=SESSION_TIMEOUT_SECONDS)
-
-    def sever(self) -> None:
-        raise NotImplementedError("servers die here, not networks")
-
-    lose_session = sever
+    def coordinator(self, client: str, operation_timeout_seconds: float = 0.0) -> SeverableKazooCoordinator:
+        return SeverableKazooCoordinator(zookeeper.beginning_with(self.address, next(self.clients)))
 
 
 @pytest.fixture
@@ -114,7 +100,7 @@ def ensemble(tmp_path: Path) -> Iterator[Ensemble]:
 @pytest.fixture
 async def cluster(tmp_path: Path, ensemble: Ensemble) -> AsyncIterator[Cluster]:
     await ensemble.whole()
-    cluster = Cluster(tmp_path, EnsembleService(ensemble.address))
+    cluster = EnsembleCluster(tmp_path, address=ensemble.address)
     yield cluster
     await cluster.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
 import time
@@ -16,7 +17,6 @@ from coordinator.api import Session
 from coordinator.kazoo_client import KazooCoordinator
 from coordinator.local_client import LocalCoordinator, LocalService
 from coordinator.server import CoordinatorServer
-from tests.coordinator.relay import Relay
 
 TICK_SECONDS = 0.2
 SESSION_TIMEOUT_SECONDS = 2.0
@@ -70,6 +70,41 @@ class LocalWorld:
 
     async def silence(self, session: Session) -> None:
         self._links[session.session_id][1].silent = True
+
+
+class Relay:
+    """A TCP relay to one address, for one connection that can be cut or silenced."""
+
+    def __init__(self, target: str) -> None:
+        self._host, _, port = target.rpartition(":")
+        self._port = int(port)
+        self._writers: list[asyncio.StreamWriter] = []
+        self.silent = False
+
+    async def start(self) -> str:
+        self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
+        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection(self._host, self._port)
+        self._writers += [writer, far_writer]
+        await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                if not self.silent:
+                    writer.write(data)
+        except OSError:
+            pass
+        finally:
+            if not self.silent:
+                writer.close()
+
+    def cut(self) -> None:
+        self._server.close()
+        for writer in self._writers:
+            writer.close()
 
 
 class TcpWorld:

@@ -1,20 +1,17 @@
-"""A small cluster in one process on real time: a coordination service, real disks, direct transfer."""
+"""A small cluster in one process on real time: the in-process coordination service, real disks, direct transfer."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import pyarrow as pa
 
-from coordinator.api import Coordinator, Session
-from coordinator.kazoo_client import KazooCoordinator
+from coordinator.api import Session
 from coordinator.local_client import LocalCoordinator, LocalService
 from replica.chance import SystemChance
 from replica.clock import WallClock
@@ -27,7 +24,6 @@ from replica.storage.disk import LocalDisk
 from replica.storage.part_codec import ArrowCodec
 from replica.table import ReplicatedTable
 from replica.workers import ThreadWorkers
-from tests.coordinator.relay import Relay
 
 ROOT = "/clickhouse/tables/01/t"
 
@@ -35,31 +31,6 @@ PATIENT = ServerSettings(insert_keeper_max_retries=30, insert_keeper_retry_initi
 IMPATIENT = ServerSettings(
     insert_keeper_max_retries=1, insert_keeper_retry_initial_backoff_ms=1, insert_keeper_retry_max_backoff_ms=1
 )
-
-
-SESSION_TIMEOUT_SECONDS = 2.0
-
-
-class Link(Protocol):
-    """One client's way to the coordination service."""
-
-    coordinator: Coordinator
-
-    def sever(self) -> None:
-        """The client is cut off for ever; the service keeps its session until it expires."""
-        ...
-
-    def lose_session(self) -> None:
-        """The session is over; the client may make another one."""
-        ...
-
-
-class Service(Protocol):
-    """The coordination service, and the network to it."""
-
-    async def link(self, client: str) -> Link: ...
-
-    def close(self) -> None: ...
 
 
 @dataclass
@@ -70,74 +41,6 @@ class Delivery:
 
     def delay(self, label: str) -> float | None:
         return None if self.loses(label) else 0.0
-
-
-class InProcessService:
-    """The service in this process; `delivery` loses what it is told to lose."""
-
-    def __init__(self) -> None:
-        self.service = LocalService(time.time, tick_seconds=0.5)
-        self.delivery = Delivery()
-
-    async def link(self, client: str) -> Link:
-        return _LocalLink(self, client)
-
-    def close(self) -> None:
-        pass
-
-
-class _LocalLink:
-    def __init__(self, world: InProcessService, client: str) -> None:
-        self._service = world.service
-        self._others = set(world.service.session_ids())
-        self.coordinator = LocalCoordinator(
-            world.service,
-            world.delivery,
-            client,
-            session_timeout_seconds=SESSION_TIMEOUT_SECONDS,
-            operation_timeout_seconds=0.4,
-        )
-        self.sever = self.coordinator.sever
-
-    def lose_session(self) -> None:
-        for session_id in set(self._service.session_ids()) - self._others:
-            self._service.expire(session_id)
-
-
-class ZooKeeperService:
-    """A real ZooKeeper, below a root that nobody else uses; a relay of its own for every client."""
-
-    _roots = itertools.count(1)
-
-    def __init__(self, address: str, root: str) -> None:
-        self._address = address
-        self._root = root
-        self._relays: list[Relay] = []
-
-    @staticmethod
-    async def below_a_new_root(address: str) -> ZooKeeperService:
-        root = f"/cluster-{next(ZooKeeperService._roots)}"
-        session = await KazooCoordinator(address).connect()
-        await session.create(root)
-        await session.close()
-        return ZooKeeperService(address, root)
-
-    async def link(self, client: str) -> Link:
-        relay = Relay(self._address)
-        link = _RelayedLink(relay, await relay.start() + self._root)
-        self._relays.append(relay)
-        return link
-
-    def close(self) -> None:
-        for relay in self._relays:
-            relay.cut()
-
-
-class _RelayedLink:
-    def __init__(self, relay: Relay, hosts: str) -> None:
-        self.coordinator = KazooCoordinator(hosts, session_timeout_seconds=SESSION_TIMEOUT_SECONDS)
-        self.sever = relay.cut
-        self.lose_session = relay.break_connections
 
 
 class DirectTransfer:
@@ -165,7 +68,7 @@ class Replica:
     """One running server of the cluster."""
 
     server: Server
-    link: Link
+    coordinator: LocalCoordinator
     task: asyncio.Task[None]
 
     def table(self, name: str = "t") -> ReplicatedTable:
@@ -187,27 +90,27 @@ class Cluster:
     """Servers by name; `folder` keeps their disks over restarts."""
 
     folder: Path
-    service: Service
+    service: LocalService = field(default_factory=lambda: LocalService(time.time, tick_seconds=0.5))
+    delivery: Delivery = field(default_factory=Delivery)
     replicas: dict[str, Replica] = field(default_factory=dict)
     sources: dict[str, PartSource] = field(default_factory=dict)
     settings: ServerSettings = PATIENT
-    sessions: list[Session] = field(default_factory=list)
 
-    @property
-    def delivery(self) -> Delivery:
-        """Only of the service in this process (see `LOSSES` in test_insert.py)."""
-        assert isinstance(self.service, InProcessService)
-        return self.service.delivery
+    def coordinator(self, client: str, operation_timeout_seconds: float = 0.4) -> LocalCoordinator:
+        return LocalCoordinator(
+            self.service,
+            self.delivery,
+            client,
+            session_timeout_seconds=2.0,
+            operation_timeout_seconds=operation_timeout_seconds,
+        )
 
     async def session(self) -> Session:
-        session = await (await self.service.link("test")).coordinator.connect()
-        self.sessions.append(session)
-        return session
+        return await self.coordinator("test", operation_timeout_seconds=5.0).connect()
 
-    async def start(self, name: str) -> Replica:
-        link = await self.service.link(name)
-        environment = Environment(
-            coordinator=link.coordinator,
+    def environment(self, name: str, coordinator: LocalCoordinator) -> Environment:
+        return Environment(
+            coordinator=coordinator,
             disk=LocalDisk(self.folder / name),
             transfer=DirectTransfer(name, self.sources),
             codec=ArrowCodec(),
@@ -215,8 +118,11 @@ class Cluster:
             clock=WallClock(),
             chance=SystemChance(),
         )
-        server = Server(environment, ServerConfig(name, settings=self.settings))
-        replica = Replica(server, link, asyncio.create_task(server.run()))
+
+    async def start(self, name: str) -> Replica:
+        coordinator = self.coordinator(name)
+        server = Server(self.environment(name, coordinator), ServerConfig(name, settings=self.settings))
+        replica = Replica(server, coordinator, asyncio.create_task(server.run()))
         self.replicas[name] = replica
         await server.started.wait()
         return replica
@@ -229,15 +135,12 @@ class Cluster:
 
     async def kill(self, name: str) -> None:
         """Its session stays until the service expires it."""
-        self.replicas[name].link.sever()
+        self.replicas[name].coordinator.sever()
         await self.stop(name)
 
     async def close(self) -> None:
         for name in sorted(self.replicas):
             await self.stop(name)
-        for session in self.sessions:
-            await session.close()
-        self.service.close()
 
     async def create_table(self, **changes: object) -> None:
         for name in sorted(self.replicas):
