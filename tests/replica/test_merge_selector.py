@@ -224,3 +224,12 @@ def test_no_legal_range_has_a_better_score(
     if found is not None:
         assert len(found) >= 2
         assert sum(part.bytes for part in found) <= max_bytes
+
+
+def test_a_merge_that_makes_a_neighbour_of_the_size_of_the_part_on_its_left_is_preferred() -> None:
+    # Two pairs of equal cost; only the second makes about as much as there is on its left: 22 MiB beside 20 MiB.
+    sizes = (10 * MIB, 10 * MIB, GIB, 20 * MIB, 11 * MIB, 11 * MIB, GIB)
+    settings = {"merge_selector_base": 1, "max_parts_to_merge_at_once": 2, "max_bytes": 25 * MIB}
+    off = {"merge_selector_enable_heuristic_to_lower_max_parts_to_merge_at_once": 0}
+    assert chosen(*sizes, **settings, **off) == (4, 5)
+    assert chosen(*sizes[:3], GIB, *sizes[4:], **settings, **off) == (0, 1)
