@@ -51,7 +51,7 @@ def configure(folders: Sequence[Path], client_ports: Sequence[int], session_time
         f"server.{number}={LOOPBACK}:{quorum}:{election}"
         for number, quorum, election in zip(range(1, len(folders) + 1), peers[::2], peers[1::2], strict=False)
     ]
-    tick_ms = min(2000, max(100, round(session_timeout * 1000 / 4)))
+    tick_ms = min(2000, max(250, round(session_timeout * 1000 / 4)))
     for number, (folder, port) in enumerate(zip(folders, client_ports, strict=True), start=1):
         data = folder / "data"
         data.mkdir(parents=True, exist_ok=True)
