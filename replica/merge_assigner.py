@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from coordinator.api import BadVersion, CoordinationError, Create, MultiFailed, NoNode, SessionLost, Set
@@ -28,6 +27,7 @@ from replica.merge_predicate import (
     whole_partition,
 )
 from replica.merge_selector import PartToMerge, select_merge
+from replica.optimize import Optimize
 from replica.part_name import PartName
 from replica.session import ServerSession
 from replica.table_state import TableState
@@ -45,16 +45,6 @@ class Assignment(Enum):
     RETRY = "the log moved on: try again"
     NOTHING = "nothing to merge"
     LIMITED = "enough merges are queued"
-
-
-@dataclass(frozen=True, slots=True)
-class Optimize:
-    """What OPTIMIZE asks for: `partition_id` None for every partition."""
-
-    partition_id: str | None = None
-    final: bool = False
-    deduplicate: bool = False
-    deduplicate_by: tuple[str, ...] = ()
 
 
 Choice = Callable[[MergePredicate], "Sequence[PartToMerge] | str"]

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from replica.environment import Environment
 from replica.errors import TableIsReadOnly
 from replica.insert.block_number import BlockNumbers
+from replica.optimize import Optimizer
 from replica.part_name import PartName
 from replica.pools import Pools
 from replica.queue import ReplicationQueue
@@ -21,9 +21,6 @@ from replica.settings import ServerSettings
 from replica.storage.part_store import PartStore, StoredPart
 from replica.table_structure import TableStructure
 from replica.znodes import ReplicaZnodes
-
-if TYPE_CHECKING:
-    from replica.merge_assigner import MergeAssigner
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +62,7 @@ class TableState:
         self.last_queue_update_exception = ""
         self.last_queue_update = 0.0
         self._session: ServerSession | None = None
-        self._assigner: MergeAssigner | None = None
+        self._optimizer: Optimizer | None = None
         self._readonly_reason = "it is starting"
 
     def activate(self, part: StoredPart) -> None:
@@ -104,13 +101,13 @@ class TableState:
     def readonly_reason(self) -> str:
         return self._readonly_reason if self.is_readonly else ""
 
-    def become_active(self, session: ServerSession, assigner: MergeAssigner) -> None:
+    def become_active(self, session: ServerSession, optimizer: Optimizer) -> None:
         self._session = session
-        self._assigner = assigner
+        self._optimizer = optimizer
 
     def become_readonly(self, reason: str) -> None:
         self._session = None
-        self._assigner = None
+        self._optimizer = None
         self._readonly_reason = reason
 
     def writable_session(self) -> ServerSession:
@@ -119,11 +116,11 @@ class TableState:
             raise self._readonly_error()
         return self._session
 
-    def assigner(self) -> MergeAssigner:
+    def optimizer(self) -> Optimizer:
         """Who assigns merges while this replica is active. Raises TableIsReadOnly."""
-        if self._assigner is None or self.is_readonly:
+        if self._optimizer is None or self.is_readonly:
             raise self._readonly_error()
-        return self._assigner
+        return self._optimizer
 
     def _readonly_error(self) -> TableIsReadOnly:
         return TableIsReadOnly(f"Table {self.full_name} is read-only on this replica: {self._readonly_reason}")

@@ -13,6 +13,7 @@ from coordinator.api import Create, Operation, Set
 from replica.errors import BadArguments, UnexpectedNodeInZooKeeper
 
 _PATH = re.compile(r"(/[^/\x00-\x1f\x7f-\x9f]+)+")
+_RESERVED = ("zookeeper", "keeper")
 _REPLICA_NAME = re.compile(r"[^/\x00-\x1f\x7f-\x9f]+")
 
 
@@ -20,6 +21,8 @@ def checked_table_path(path: str) -> str:
     """The path if it can be a table's root. Raises BadArguments."""
     if not _PATH.fullmatch(path) or any(step in (".", "..") for step in path.split("/")):
         raise BadArguments(f"{path!r} cannot be a table's path in the coordination service: write /like/this")
+    if path.split("/")[1] in _RESERVED:
+        raise BadArguments(f"{path!r} cannot be a table's path: /{path.split('/')[1]} belongs to the service itself")
     return path
 
 

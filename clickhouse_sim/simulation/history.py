@@ -13,12 +13,14 @@ from clickhouse_sim.simulation.faults import Faults
 from clickhouse_sim.simulation.insert_workload import InsertHistory, insert_blocks
 from clickhouse_sim.simulation.loop import SimulatedLoop, run
 from clickhouse_sim.simulation.network import CALM
+from clickhouse_sim.simulation.operator import optimize_now_and_again
 from clickhouse_sim.simulation.properties import (
     PropertyBroken,
     check_equal_parts,
     check_every_acknowledged_block_once,
     check_nothing_left_over,
     check_parts_on_disk,
+    check_queue,
 )
 from clickhouse_sim.simulation.tape import Tape
 from clickhouse_sim.simulation.world import World
@@ -54,6 +56,7 @@ class Plan:
 
     clients: int = 2
     blocks_per_client: int = 15
+    optimizes: int = 4
     pause_seconds: int = 20
     faults: int = 10
 
@@ -96,7 +99,10 @@ class _History:
             faulty = group.create_task(faults.inject(self._plan.faults, self._plan.pause_seconds))
             for client in range(self._plan.clients):
                 group.create_task(self._insert(client))
+            group.create_task(self._optimize())
+            watching = group.create_task(self._watch_queues())
             await faulty
+            watching.cancel()
             faults.heal()
         await self._converge()
         return Report(
@@ -122,6 +128,18 @@ class _History:
         first = number * self._plan.blocks_per_client
         blocks = range(first, first + self._plan.blocks_per_client)
         await insert_blocks(client, self._tape, REPLICAS, blocks, self._plan.pause_seconds, self._history)
+
+    async def _optimize(self) -> None:
+        client = SimulatedClient("operator", self._world.network, deadline_seconds=60)
+        plan = self._plan
+        await optimize_now_and_again(client, self._tape, REPLICAS, plan.optimizes, 2 * plan.pause_seconds)
+
+    async def _watch_queues(self) -> None:
+        """While faults happen: what a replica knows of its queue must hold at every moment."""
+        while True:
+            await asyncio.sleep(1)
+            for name in self._world.running:
+                check_queue(name, self._world.life(name).server)
 
     async def _converge(self) -> None:
         """Wait until there is nothing left to do, and nothing new has come while the properties were checked."""
@@ -164,6 +182,7 @@ class _History:
                 server = self._world.life(name).server
                 await check_every_acknowledged_block_once(name, server, self._history)
                 await check_parts_on_disk(session, name, server, TABLE)
+                check_queue(name, server)
             await check_equal_parts(session, TABLE)
             await check_nothing_left_over(session, TABLE)
         except PropertyBroken as broken:

@@ -6,6 +6,7 @@ from collections import Counter
 
 from clickhouse_sim.simulation.insert_workload import ROWS_PER_BLOCK, InsertHistory
 from coordinator.api import Session
+from replica.errors import LogicalError, UnknownTable
 from replica.part_name import PartName
 from replica.part_set import PartSet
 from replica.server import DEFAULT_DATABASE, Server
@@ -54,6 +55,19 @@ async def check_parts_on_disk(session: Session, name: str, server: Server, table
         raise PropertyBroken(f"{name} has registered parts that it does not have: {missing[:5]}")
     if unregistered := sorted({row["name"] for row in on_disk if row["active"]} - set(registered)):
         raise PropertyBroken(f"{name} shows parts that it has not registered: {unregistered[:5]}")
+
+
+def check_queue(name: str, server: Server) -> None:
+    """`virtual_parts = current_parts + queue`, and no two active parts overlap."""
+    try:
+        state = server.table(DEFAULT_DATABASE, "t").state
+    except UnknownTable:
+        return  # not made yet, or not loaded after a start
+    try:
+        state.queue.check_invariant()
+        PartSet(part.name for part in state.store.active_parts())
+    except LogicalError as problem:
+        raise PropertyBroken(f"{name}: {problem}") from problem
 
 
 async def check_nothing_left_over(session: Session, table: TableZnodes) -> None:

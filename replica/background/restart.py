@@ -40,7 +40,7 @@ async def keep_active(state: TableState, host: Host, identifier: str) -> None:
             puller = await _activate(state, session, host, identifier)
         except LogicalError:
             raise
-        except (ClickHouseError, CoordinationError) as problem:
+        except (ClickHouseError, CoordinationError, OSError) as problem:
             state.become_readonly(str(problem))
             log.warning("%s stays read-only: %s", state.full_name, problem)
             await asyncio.sleep(retry_seconds)
@@ -91,8 +91,7 @@ async def _load_queue(state: TableState, session: ServerSession) -> None:
     state.queue.initialize(parts)
     for name, answer in zip(names, found, strict=True):
         if answer is not None:
-            value, stat = answer
-            state.queue.insert(name, LogEntry.parse(value.decode(), znode_ctime_ms=stat.ctime))
+            state.queue.insert(name, LogEntry.from_znode(*answer))
     earliest = str(state.queue.min_unprocessed_insert_time).encode()
     if (await session.get(znodes.min_unprocessed_insert_time))[0] not in (earliest, b""):
         await session.set(znodes.min_unprocessed_insert_time, earliest)

@@ -10,6 +10,7 @@ import logging
 
 from coordinator.api import SessionLost
 from replica.session import ServerSession
+from replica.storage.part_store import StoredPart
 from replica.table_state import TableState
 
 log = logging.getLogger(__name__)
@@ -28,10 +29,18 @@ async def settle_uncertain_parts(state: TableState, session: ServerSession) -> N
                     continue
                 if registered:
                     state.activate(part)
-                elif only_copy:
-                    log.warning("%s: the insert of part %s was never committed, detaching it", state.full_name, name)
-                    await state.store.detach(part, "ignored")
-                else:
-                    await state.store.delete(part)
+                    continue
+                log.warning("%s: part %s was never committed", state.full_name, name)
+                await _put_away(state, part, only_copy)
     except SessionLost:
         return
+
+
+async def _put_away(state: TableState, part: StoredPart, only_copy: bool) -> None:
+    try:
+        if only_copy:
+            await state.store.detach(part, "ignored")
+        else:
+            await state.store.delete(part)
+    except OSError as problem:
+        log.error("%s: cannot put part %s away: %s", state.full_name, part.name, problem)

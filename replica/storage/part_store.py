@@ -98,7 +98,7 @@ class PartStore:
                 return await load_part(self._disk, self._path(name))
         except FileNotFoundError:
             pass  # it is on its way to or from its final name
-        raise NoSuchDataPart(f"No part {name} in {self._folder}")
+        raise NoSuchDataPart(f"Part {name} is not on the disk of this server (folder {self._folder})")
 
     def decode(self, files: PartFiles) -> pa.Table:
         """The rows in a part's files, verified: a pure job. Raises CorruptedData when the disk has rotted."""

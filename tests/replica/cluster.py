@@ -72,7 +72,7 @@ class Replica:
     task: asyncio.Task[None]
 
     def table(self, name: str = "t") -> ReplicatedTable:
-        return self.server._table("default", name)
+        return self.server.table("default", name)
 
     async def insert(self, table: pa.Table | None = None, **options: object) -> BlockOutcome:
         block = table if table is not None else rows(1)
@@ -96,12 +96,12 @@ class Cluster:
     sources: dict[str, PartSource] = field(default_factory=dict)
     settings: ServerSettings = PATIENT
 
-    def coordinator(self, client: str, operation_timeout_seconds: float = 0.4) -> LocalCoordinator:
+    def coordinator(self, client: str, operation_timeout_seconds: float = 1.0) -> LocalCoordinator:
         return LocalCoordinator(
             self.service,
             self.delivery,
             client,
-            session_timeout_seconds=2.0,
+            session_timeout_seconds=4.0,
             operation_timeout_seconds=operation_timeout_seconds,
         )
 

@@ -15,6 +15,8 @@ from replica.environment import Environment
 from replica.insert.commit import Piece
 from replica.insert.sink import prepare_pieces
 from replica.log_entry import EntryType, LogEntry
+from replica.log_puller import LogPuller
+from replica.merge_assigner import MergeAssigner
 from replica.part_name import PartName
 from replica.pools import Pools
 from replica.session import ServerSession, SessionKeeper, open_server_session
@@ -99,6 +101,11 @@ async def idle_replica(
         keeper.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await keeper
+
+
+def activate(state: TableState, session: ServerSession) -> None:
+    """Writable from now on, with nobody who pulls, executes or assigns."""
+    state.become_active(session, MergeAssigner(state, session, LogPuller(state, session)))
 
 
 def fetch_of(part: str, create_time: int = 1000) -> LogEntry:

@@ -162,9 +162,8 @@ async def test_parts_that_the_source_will_not_have_are_detached(cloning: Cloning
     store = cloning.r5.state.store
     for name in ("0_0_0_0", "0_9_9_0", "1_1_1_0"):
         image = piece_of(cloning.r5.state, 2).image
-        store.activate(
-            await store.publish(await store.write_temporary("tmp_insert_", image), PartName.parse(name), 0)
-        )
+        temporary = await store.write_temporary("tmp_insert_", image)
+        store.activate(await store.publish(temporary, PartName.parse(name), 0), 0)
         await cloning.r5.session.create(f"{MINE}/parts/{name}")
     await cloning.other("r1", "0_0_0_0", queue=(fetch_of("1_1_1_0"), drop_range("1", 1)))
     await cloning.clone()

@@ -169,6 +169,7 @@ async def test_parts_are_synced_unless_the_table_says_otherwise(cluster: Cluster
         environment = replace(cluster.environment("r1", coordinator), disk=disk)
         replica_server = Server(environment, ServerConfig("r1", settings=cluster.settings))
         replica = Replica(replica_server, coordinator, asyncio.create_task(replica_server.run()))
+        cluster.replicas["r1"] = replica
         await replica_server.started.wait()
         path = f"/clickhouse/tables/{name}"
         await replica_server.execute(definition(zookeeper_path=path, settings=settings))
@@ -176,6 +177,4 @@ async def test_parts_are_synced_unless_the_table_says_otherwise(cluster: Cluster
         synced.clear()
         await replica.insert(rows(2))
         assert bool(synced) == (name == "a")
-        replica.task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await replica.task
+        await cluster.stop("r1")

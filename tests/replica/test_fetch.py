@@ -189,12 +189,19 @@ async def test_a_refused_covering_part_ends_the_search(fetching: Fetching) -> No
 
 async def test_a_covering_part_waits_for_older_entries_that_it_covers(fetching: Fetching) -> None:
     await fetching.source("r2", "0_0_1_1")
-    fetching.queued("0_0_0_0")
+    older = fetching.queued("0_0_0_0")
     newer = fetching.queued("0_1_1_0")
     fetching.r1.state.queue.insert("queue-0000000007", merge("0_0_1_1", "0_0_0_0", "0_1_1_0"))
-    with pytest.raises(PartIsTemporarilyLocked, match="Older entries"):
-        await execute(fetching.r1.state, fetching.r1.session, newer)
+    state = fetching.r1.state
+    running = asyncio.create_task(execute(state, fetching.r1.session, newer))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    await fetching.r1.session.get(ROOT)  # the search for a source has had its round trips
     assert fetching.sources.asked == []
+    state.queue.finish_attempt(older)
+    await state.note_progress()
+    await running
+    assert [request.part_name for _, request, _ in fetching.sources.asked] == ["0_0_1_1"]
 
 
 # --- what is there already -----------------------------------------------------------------------------------
@@ -207,7 +214,7 @@ async def test_a_part_that_is_here_and_registered_needs_no_fetch(fetching: Fetch
             await store.write_temporary("tmp_insert_", fetching.r1_image(2)), PartName.parse(name), 0
         )
         if name == "0_0_2_2":
-            store.activate(part)
+            store.activate(part, 0)
         await fetching.r1.session.create(f"{ROOT}/replicas/r1/parts/{name}")
     fetching.r1.state.queue.initialize([])
     for wanted in ("0_1_1_0", "0_7_7_0"):  # covered; the own insert, not decided yet

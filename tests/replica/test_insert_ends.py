@@ -20,7 +20,7 @@ from replica.log_entry import LogEntry
 from replica.part_name import PartName
 from replica.storage.part_store import PartState
 from tests.replica.cluster import IMPATIENT, PATIENT, ROOT, Cluster, eventually, rows
-from tests.replica.idle import IdleReplica, idle_replica, piece_of
+from tests.replica.idle import IdleReplica, activate, idle_replica, piece_of
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Inserting:
 async def inserting(cluster: Cluster) -> AsyncIterator[Inserting]:
     cluster.settings = IMPATIENT
     async with idle_replica(cluster, "r1") as r1:
-        r1.state.become_active(r1.session)
+        activate(r1.state, r1.session)
         yield Inserting(r1, cluster.folder / "r1" / "data" / "default" / "t")
 
 
@@ -168,7 +168,7 @@ async def test_unknown_and_then_found_committed_it_counts(inserting: Inserting) 
     state, session = inserting.replica.state, inserting.replica.session
     temporary = await state.store.write_temporary("tmp_insert_", piece_of(state, 2).image)
     part = await state.store.publish(temporary, PartName.parse("0_0_0_0"), 0)
-    state.uncertain_parts.add(part.name)
+    state.uncertain_parts.add(part.name, only_copy=True)
     await session.create(state.znodes.part("0_0_0_0"))
     settling = asyncio.create_task(settle_uncertain_parts(state, session))
     await eventually(lambda: part.state is PartState.ACTIVE)
@@ -179,10 +179,10 @@ async def test_unknown_and_then_found_committed_it_counts(inserting: Inserting) 
 async def test_unknown_stays_unknown_while_nobody_answers(inserting: Inserting) -> None:
     state = inserting.replica.state
     name = PartName.parse("0_0_0_0")
-    state.uncertain_parts.add(name)
+    state.uncertain_parts.add(name, only_copy=True)
     inserting.replica.before("exists", inserting.replica.session.close)
     await settle_uncertain_parts(state, inserting.replica.session)
-    assert list(state.uncertain_parts) == [name]
+    assert list(state.uncertain_parts) == [(name, True)]
 
 
 async def test_before_its_commit_it_is_served_to_fetches_and_shown_to_nobody(inserting: Inserting) -> None:
@@ -209,7 +209,7 @@ async def test_an_insert_waits_for_the_table_to_become_writable(inserting: Inser
     state.become_readonly("for a while")
     waiting = asyncio.create_task(inserting.insert(2))
     await asyncio.sleep(0.02)
-    state.become_active(session)
+    activate(state, session)
     assert (await waiting).status is InsertStatus.STORED
 
 
@@ -219,7 +219,7 @@ async def test_a_session_lost_before_the_number_was_taken_costs_one_more_try(ins
 
     async def lose() -> None:
         await replica.session.close()
-        state.become_active(await state.server.sessions.live())
+        activate(state, await state.server.sessions.live())
 
     replica.before("exists", lose)
     outcome = await inserting.insert(2)

@@ -11,7 +11,7 @@ import pytest
 import replica.operations.merge_parts as operation
 from coordinator.api import Create, Set
 from replica.commands import OptimizeTable
-from replica.errors import BadArguments, NoSuchColumnInTable, TableIsReadOnly
+from replica.errors import BadArguments, NoSuchColumnInTable, TableIsReadOnly, ThereIsNoColumn
 from replica.log_entry import EntryType, LogEntry
 from replica.part_name import PartName
 from tests.replica.cluster import ROOT, Cluster, Replica, eventually, rows
@@ -188,7 +188,9 @@ async def test_deduplicate_by_columns(cluster: Cluster) -> None:
     entry = (await log_entries(cluster))[-1]
     assert entry.deduplicate_by_columns == ("k",)
     with pytest.raises(NoSuchColumnInTable):
-        await optimize(r1, deduplicate=True, deduplicate_by=("w",))
+        await optimize(r1, deduplicate=True, deduplicate_by=("k", "w"))
+    with pytest.raises(ThereIsNoColumn, match="k is missing"):
+        await optimize(r1, deduplicate=True, deduplicate_by=("v",))
 
 
 async def test_optimize_of_one_partition(cluster: Cluster) -> None:

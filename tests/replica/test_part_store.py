@@ -37,7 +37,7 @@ async def loaded(folder: Path) -> PartStore:
 async def published(store: PartStore, text: str, *, active: bool = True) -> StoredPart:
     part = await store.publish(await store.write_temporary("tmp_insert_", image(1)), name(text), 1.0)
     if active:
-        store.activate(part)
+        store.activate(part, 0)
     return part
 
 
@@ -51,7 +51,9 @@ async def test_a_part_that_becomes_active_outdates_those_it_covers(tmp_path: Pat
         await published(store, text)
     covering = await published(store, "0_0_1_1", active=False)
     assert [str(part.name) for part in store.active_parts()] == ["0_0_0_0", "0_1_1_0", "0_5_5_0"]
-    assert [str(part.name) for part in store.activate(covering)] == ["0_0_0_0", "0_1_1_0"]
+    store.activate(covering, 7.0)
+    assert [str(part.name) for part in store.outdated_before(7.0)] == ["0_0_0_0", "0_1_1_0"]
+    assert store.outdated_before(6.9) == []
     assert [str(part.name) for part in store.active_parts()] == ["0_0_1_1", "0_5_5_0"]
     assert states(store)["0_0_0_0"] is states(store)["0_1_1_0"] is PartState.OUTDATED
 

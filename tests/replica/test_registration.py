@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from coordinator.api import NoNode
-from replica.errors import AllReplicasLost, ClickHouseError, ReplicaAlreadyExists
+from replica.errors import AllReplicasLost, BadArguments, ClickHouseError, KeeperException, ReplicaAlreadyExists
 from replica.registration import add_later_znodes, create_or_join
 from replica.session import ServerSession, open_server_session
 from replica.table import replica_znodes
 from replica.table_structure import TableStructure
-from replica.znodes import ReplicaZnodes, TableZnodes, later_additions
-from tests.replica.cluster import ROOT, Cluster, definition
+from replica.znodes import Host, ReplicaZnodes, TableZnodes, later_additions
+from tests.replica.cluster import IMPATIENT, ROOT, Cluster, definition
 
 OF_A_TABLE = [
     "metadata",
@@ -65,6 +65,12 @@ async def join(session: ServerSession, znodes: ReplicaZnodes, creator: str = "ta
     await create_or_join(session, znodes, STRUCTURE, creator)
 
 
+async def drop(session: ServerSession, znodes: ReplicaZnodes) -> None:
+    for name in await session.children(znodes.root):
+        await session.delete(f"{znodes.root}/{name}")
+    await session.delete(znodes.root)
+
+
 async def value(session: ServerSession, path: str) -> bytes:
     return (await session.get(path))[0]
 
@@ -79,9 +85,7 @@ async def test_the_first_replica_is_complete_and_the_others_are_lost(session: Se
 
 async def test_a_replica_that_joins_when_no_other_is_left_is_not_lost(session: ServerSession) -> None:
     await join(session, R1)
-    for name in await session.children(R1.root):
-        await session.delete(f"{R1.root}/{name}")
-    await session.delete(R1.root)
+    await drop(session, R1)
     await join(session, R2)
     assert await value(session, R2.is_lost) == b"0"
 
@@ -136,13 +140,12 @@ async def test_who_comes_second_to_make_the_table_joins_it(session: ServerSessio
     assert await value(session, R2.is_lost) == b"1"
 
 
-async def test_who_joins_while_another_joins_looks_again(session: ServerSession) -> None:
-    """Else both could believe to be the first, and neither would clone."""
+async def test_of_two_that_join_a_table_without_replicas_at_once_only_one_is_complete(session: ServerSession) -> None:
     await join(session, R1)
+    await drop(session, R1)
     before_the_multi(session, lambda: join(session, R3))
     await join(session, R2)
-    assert (await session.get(f"{ROOT}/replicas"))[1].version == 2
-    assert await session.children(f"{ROOT}/replicas") == ["r1", "r2", "r3"]
+    assert [await value(session, znodes.is_lost) for znodes in (R3, R2)] == [b"0", b"1"]
 
 
 async def test_a_name_that_another_server_takes_meanwhile_is_refused(session: ServerSession) -> None:
@@ -244,3 +247,34 @@ def test_macros_are_filled_in() -> None:
     made = definition(zookeeper_path="/{shard}/{database}/{table}/{uuid}", replica_name="{replica}-x")
     znodes = replica_znodes(replace(made, uuid="u"), {"shard": "01", "replica": "r1"})
     assert znodes.root == "/01/default/t/u/replicas/r1-x"
+
+
+@pytest.mark.parametrize(
+    "changes", [{"table": "t" * 300}, *({"zookeeper_path": f"/{name}/t"} for name in ("zookeeper", "keeper"))]
+)
+async def test_a_name_that_cannot_be_is_refused_before_anything_is_made(
+    cluster: Cluster, changes: dict[str, object]
+) -> None:
+    r1 = await cluster.start("r1")
+    with pytest.raises(BadArguments):
+        await r1.server.execute(definition(**changes))
+    session = await cluster.session()
+    assert "tables" not in await session.children("/clickhouse")
+
+
+async def test_create_without_the_coordination_service_ends_with_its_reason(cluster: Cluster) -> None:
+    cluster.settings = IMPATIENT
+    r1 = await cluster.start("r1")
+    cluster.delivery.loses = lambda label: label.startswith("r1")
+    with pytest.raises(KeeperException):
+        await r1.server.execute(definition())
+
+
+def test_an_address_is_read_as_written_and_without_a_scheme_it_is_http() -> None:
+    host = Host("h", 9009, 9000, "d", "t")
+    assert Host.parse(host.to_text()) == host
+    assert host.interserver_address == "h:9009"
+    assert Host.parse(host.to_text().replace("scheme: grpc\n", "")).scheme == "http"
+    for text in ("", "host: h\n", host.to_text().replace("9009", "x")):
+        with pytest.raises(BadArguments):
+            Host.parse(text)

@@ -41,7 +41,7 @@ async def publish(r1: IdleReplica, *names: str, active: bool = True, registered:
         temporary = await r1.state.store.write_temporary("tmp_insert_", piece_of(r1.state, 2).image)
         part = await r1.state.store.publish(temporary, PartName.parse(name), 0)
         if active:
-            r1.state.store.activate(part)
+            r1.state.store.activate(part, 0)
         if registered:
             await r1.session.create(f"{MINE}/parts/{name}")
 
@@ -171,12 +171,19 @@ async def test_a_replica_that_cannot_become_active_says_why(cluster: Cluster, r1
     running.cancel()
 
 
+async def test_a_session_that_dies_under_the_question_is_told_in_its_answer(r1: IdleReplica) -> None:
+    r1.before("children", r1.session.close)
+    (row,) = (await system_table("replicas", [r1.state])).to_pylist()
+    assert (row["is_session_expired"], row["total_replicas"]) == (1, 0)
+    assert "session" in row["zookeeper_exception"]
+
+
 # --- parts at start ------------------------------------------------------------------------------------------
 
 
 async def test_a_registered_part_that_is_missing_is_fetched_again(r1: IdleReplica) -> None:
     await publish(r1, "0_0_1_1", registered=True)
-    for missing in ("0_5_5_0", "0_1_1_0"):  # the second is covered by a part that is here
+    for missing in ("0_5_5_0", "0_1_1_0"):  # the second is covered by a part that is here: its znode is stale
         await r1.session.create(f"{MINE}/parts/{missing}")
     stat = await r1.session.exists(f"{MINE}/parts/0_5_5_0")
     await check_up_parts(r1.state, r1.session)
@@ -184,7 +191,7 @@ async def test_a_registered_part_that_is_missing_is_fetched_again(r1: IdleReplic
     entry = LogEntry.parse((await r1.session.get(f"{MINE}/queue/{name}"))[0].decode())
     assert stat is not None
     assert entry == LogEntry(entry.type, stat.ctime // 1000, new_part=PartName.parse("0_5_5_0"))
-    assert await r1.session.children(f"{MINE}/parts") == ["0_0_1_1", "0_1_1_0"]
+    assert await r1.session.children(f"{MINE}/parts") == ["0_0_1_1"]
 
 
 async def test_an_outdated_part_does_not_make_up_for_a_missing_one(r1: IdleReplica) -> None:

@@ -18,7 +18,7 @@ from replica.part_name import PartName
 from replica.session import SESSIONS_PATH, open_server_session
 from replica.table import ReplicatedTable
 from tests.replica.cluster import IMPATIENT, ROOT, Cluster, definition
-from tests.replica.idle import HOST, IdleReplica, fetch_of, idle_replica, piece_of
+from tests.replica.idle import HOST, IdleReplica, activate, fetch_of, idle_replica, piece_of
 
 Act = Callable[[IdleReplica], Awaitable[object]]
 
@@ -48,7 +48,7 @@ async def test_a_session_of_another_server_outdates_nothing(cluster: Cluster) ->
 
 async def commit_an_insert(replica: IdleReplica) -> None:
     state = replica.state
-    state.become_active(replica.session)
+    activate(state, replica.session)
     piece = piece_of(state, 2)
     outcome = await PartCommit(state, piece, await state.store.write_temporary("tmp_insert_", piece.image)).run()
     assert outcome.status is InsertStatus.NOT_STORED
