@@ -26,24 +26,37 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What `cluster.json` holds. The coordinator keeps its port for as long as the cluster is up."""
+    """What `cluster.json` holds. Whoever coordinates keeps its ports for as long as the cluster is up.
+
+    `zookeeper` is the address of the ZooKeeper that coordinates, empty where the embedded coordinator does; so many
+    `zookeeper_servers` of it are members of the cluster, none where others run it.
+    """
 
     replicas: int
     session_timeout: float
     coordinator_port: int
+    zookeeper: str = ""
+    zookeeper_servers: int = 0
 
     @property
     def replica_names(self) -> tuple[str, ...]:
         return tuple(f"r{number}" for number in range(1, self.replicas + 1))
 
     @property
+    def coordinator_names(self) -> tuple[str, ...]:
+        """The members that coordinate."""
+        if self.zookeeper:
+            return tuple(f"zk{number}" for number in range(1, self.zookeeper_servers + 1))
+        return (COORDINATOR,)
+
+    @property
     def members(self) -> tuple[str, ...]:
-        """The coordinator first: it must be there before the others, and goes after them."""
-        return (COORDINATOR, *self.replica_names)
+        """Those that coordinate first: they must be there before the others, and go after them."""
+        return (*self.coordinator_names, *self.replica_names)
 
     @property
     def coordinator_address(self) -> str:
-        return f"{LOOPBACK}:{self.coordinator_port}"
+        return self.zookeeper or f"{LOOPBACK}:{self.coordinator_port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +115,10 @@ class ClusterFolder:
 
     def write_process(self, member: str, process: ProcessId) -> None:
         _write_json(self._pid_file(member), asdict(process))
+
+    def write_ready(self, member: str, process: ProcessId, endpoint: str) -> None:
+        """Say on behalf of a member that cannot do it itself that it serves."""
+        _write_json(self.data(member) / "ready.json", asdict(Ready(process.pid, {"endpoint": endpoint})))
 
     def ready(self, member: str) -> Ready | None:
         """What the member's living process says of itself, or None when it does not run or does not serve yet."""

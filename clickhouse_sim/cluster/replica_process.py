@@ -28,11 +28,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ReplicaOptions:
-    """What `chsim replica serve` is given; addresses are host and port, the timeout is in seconds."""
+    """What `chsim replica serve` is given; the timeout is in seconds.
+
+    `zookeeper` is `host:port[,host:port...][/chroot]`, `listen` host and port.
+    """
 
     name: str
     shard: str
-    zookeeper: tuple[str, int]
+    zookeeper: str
     folder: Path
     listen: tuple[str, int]
     session_timeout: float
@@ -81,9 +84,8 @@ async def _serve(options: ReplicaOptions) -> None:
 
 
 def _environment(options: ReplicaOptions, workers: ThreadWorkers) -> Environment:
-    host, port = options.zookeeper
     return Environment(
-        coordinator=KazooCoordinator(f"{host}:{port}", session_timeout_seconds=options.session_timeout),
+        coordinator=KazooCoordinator(options.zookeeper, session_timeout_seconds=options.session_timeout),
         disk=LocalDisk(options.folder / "data"),
         transfer=FlightTransfer(options.listen[0]),
         codec=ParquetCodec(),
