@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from clickhouse_sim.formats import csv_file
 from clickhouse_sim.formats.blocks import cut
-from clickhouse_sim.formats.files import read_blocks
+from clickhouse_sim.formats.files import Reading, read_blocks
 from replica.commands import ColumnDefinition
 from replica.errors import ClickHouseError
 from replica.schema import TableSchema
@@ -32,7 +32,8 @@ def written(tmp_path: Path, content: str | bytes, name: str = "rows.csv") -> Pat
 
 
 def rows(path: Path, table: TableSchema, block_rows: int = 100, **options: Any) -> list[dict[str, Any]]:
-    return [row for block in read_blocks(path, table, block_rows, **options) for row in block.to_pylist()]
+    reading = Reading(block_rows, **options)
+    return [row for block in read_blocks(path, table, reading) for row in block.to_pylist()]
 
 
 # --- blocks --------------------------------------------------------------------------------------------------
@@ -49,9 +50,9 @@ def test_blocks_do_not_depend_on_how_the_source_was_chunked(chunks: list[int], b
 
 def test_csv_blocks_do_not_depend_on_the_readers_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path, "a,s\n" + "".join(f'{n},"x\n{n}"\n' for n in range(500)))
-    whole = [block.to_pylist() for block in read_blocks(path, schema("a UInt32", "s String"), 64)]
+    whole = [block.to_pylist() for block in read_blocks(path, schema("a UInt32", "s String"), Reading(64))]
     monkeypatch.setattr(csv_file, "_CHUNK_BYTES", 64)
-    assert [block.to_pylist() for block in read_blocks(path, schema("a UInt32", "s String"), 64)] == whole
+    assert [block.to_pylist() for block in read_blocks(path, schema("a UInt32", "s String"), Reading(64))] == whole
     assert [len(block) for block in whole] == [64] * 7 + [52]
 
 
@@ -96,8 +97,10 @@ def test_csv_of_every_type(tmp_path: Path) -> None:
 
 
 def test_the_header_names_some_columns_in_any_order(tmp_path: Path) -> None:
+    """The others get their defaults before anything is hashed, as with INSERT INTO t FORMAT CSVWithNames."""
     path = written(tmp_path, "b,a\n1,2\n")
-    assert rows(path, schema("a Int8", "b Int8", "c Int8")) == [{"b": 1, "a": 2}]
+    [row] = rows(path, schema("a Int8", "b Int8", "c Int8"))
+    assert list(row.items()) == [("a", 2), ("b", 1), ("c", 0)]
 
 
 def test_without_a_header_the_columns_are_the_tables(tmp_path: Path) -> None:
@@ -138,7 +141,7 @@ def test_bad_csv_is_refused_with_its_row_and_column(
 
 def test_rows_are_numbered_through_the_file_and_good_blocks_come_first(tmp_path: Path) -> None:
     path = written(tmp_path, "a\n" + "".join(f"{n}\n" for n in range(7)) + "x\n")
-    blocks = read_blocks(path, schema("a UInt8"), 3)
+    blocks = read_blocks(path, schema("a UInt8"), Reading(3))
     assert [next(blocks).num_rows, next(blocks).num_rows] == [3, 3]
     with pytest.raises(ClickHouseError, match="Row 8: 'x' in column 'a'"):
         next(blocks)
@@ -184,7 +187,7 @@ def test_parquet_of_any_arrow_types(tmp_path: Path) -> None:
         }
     )
     pq.write_table(content.set_column(2, "t", content.column("t").cast(pa.timestamp("s"), safe=False)), path)
-    blocks = list(read_blocks(path, schema("a UInt8", "s String", "t DateTime"), 2))
+    blocks = list(read_blocks(path, schema("a UInt8", "s String", "t DateTime"), Reading(2)))
     assert [block.num_rows for block in blocks] == [2, 1]
     assert blocks[0].column("s").to_pylist() == [b"x", b"y"]
 
@@ -192,7 +195,7 @@ def test_parquet_of_any_arrow_types(tmp_path: Path) -> None:
 def test_parquet_with_a_value_that_does_not_fit(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"a": [1, 2, 3, 300]}), path)
-    blocks = read_blocks(path, schema("a UInt8"), 3)
+    blocks = read_blocks(path, schema("a UInt8"), Reading(3))
     next(blocks)
     with pytest.raises(ClickHouseError, match="Row 4: 300 in column 'a'"):
         next(blocks)
@@ -202,18 +205,18 @@ def test_parquet_with_an_unknown_column(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"b": [1]}), path)
     with pytest.raises(ClickHouseError, match="'b'"):
-        list(read_blocks(path, schema("a UInt8"), 3))
+        list(read_blocks(path, schema("a UInt8"), Reading(3)))
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 and nothing more"])
 def test_a_broken_parquet_file(tmp_path: Path, content: bytes) -> None:
     path = written(tmp_path, content, "rows.parquet")
     with pytest.raises(ClickHouseError, match="not a Parquet file"):
-        list(read_blocks(path, schema("a UInt8"), 3))
+        list(read_blocks(path, schema("a UInt8"), Reading(3)))
 
 
 def test_other_kinds_of_files_and_options_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ClickHouseError, match=r"\.csv or \.parquet"):
-        read_blocks(tmp_path / "rows.xlsx", schema("a UInt8"), 1)
+    with pytest.raises(ClickHouseError, match=r"must end in \.csv, \.parquet"):
+        read_blocks(tmp_path / "rows.xlsx", schema("a UInt8"), Reading(1))
     with pytest.raises(ClickHouseError, match="--no-header"):
-        read_blocks(tmp_path / "rows.parquet", schema("a UInt8"), 1, header=False)
+        read_blocks(tmp_path / "rows.parquet", schema("a UInt8"), Reading(1, header=False))
