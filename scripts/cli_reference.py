@@ -40,8 +40,8 @@ def help_page(command: click.Command, path: tuple[str, ...], width: int = _WIDTH
 
 def reference(main: click.Command) -> str:
     """The part of `docs/cli.md` that is made here."""
-    sections = [f"## {' '.join(path)}\n\n```\n{help_page(each, path)}```\n" for path, each in commands(main, ("chsim",))]
-    return "\n".join(sections)
+    pages = ((" ".join(path), help_page(each, path)) for path, each in commands(main, ("chsim",)))
+    return "\n".join(f"### {name}\n\n```\n{page}```\n" for name, page in pages)
 
 
 def documents() -> dict[Path, str]:

@@ -65,7 +65,7 @@ def down(folder: Path) -> None:
 @_member
 @cluster_folder
 def kill(member: str, folder: Path) -> None:
-    """End a replica (or the coordinator) with SIGKILL, as a crash would.
+    """End a replica or the coordinator with SIGKILL, like a crash.
 
     \b
     chsim kill r2
@@ -79,7 +79,7 @@ def kill(member: str, folder: Path) -> None:
 @click.option("--no-wait", is_flag=True, help="Return as soon as the process serves, writable or not.")
 @cluster_folder
 def start(member: str, no_wait: bool, folder: Path) -> None:
-    """Start a replica (or the coordinator) that does not run.
+    """Start a replica or the coordinator again.
 
     \b
     chsim start r2
@@ -100,7 +100,7 @@ def start(member: str, no_wait: bool, folder: Path) -> None:
 @_member
 @cluster_folder
 def pause(member: str, folder: Path) -> None:
-    """Stop a replica (or the coordinator) in its tracks with SIGSTOP, as a long stall would.
+    """Hold a replica or the coordinator with SIGSTOP, like a stall.
 
     \b
     chsim pause r2
@@ -113,7 +113,7 @@ def pause(member: str, folder: Path) -> None:
 @_member
 @cluster_folder
 def resume(member: str, folder: Path) -> None:
-    """Let a paused replica (or the coordinator) go on, with SIGCONT.
+    """Let a paused replica or coordinator go on (SIGCONT).
 
     \b
     chsim resume r2
@@ -127,7 +127,7 @@ def resume(member: str, folder: Path) -> None:
 @cluster_folder
 @output_format
 def status(watch: float | None, folder: Path, renderer: Renderer) -> None:
-    """What each process does, where it listens, how far each replica is behind, and what is read-only and why.
+    """What runs where, how far it is behind, what is read-only.
 
     \b
     chsim status --watch 2
@@ -147,7 +147,7 @@ def status(watch: float | None, folder: Path, renderer: Renderer) -> None:
 @click.option("-n", "--lines", type=click.IntRange(min=0), default=100, show_default=True, help="The last so many.")
 @cluster_folder
 def logs(member: str, follow: bool, lines: int, folder: Path) -> None:
-    """What the process of a replica (or of the coordinator) wrote.
+    """What the process of a replica or the coordinator wrote.
 
     \b
     chsim logs r2 -n 20 -f

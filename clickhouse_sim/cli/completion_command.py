@@ -9,7 +9,7 @@ import click
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the script that makes a shell complete commands, options, members and tables.
+    """Print the script that teaches a shell to complete chsim.
 
     \b
     eval "$(chsim completion bash)"                                  # in ~/.bashrc

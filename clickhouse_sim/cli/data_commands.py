@@ -76,11 +76,13 @@ def insert(
     folder: Path,
     renderer: Renderer,
 ) -> None:
-    """Insert a file, block by block: .csv, .parquet, .jsonl (.ndjson), .arrow (.arrows, .feather), or - for stdin.
+    """Insert a file or standard input, block by block.
 
     \b
     chsim insert flights flights.csv --null NA --block-rows 2000
     zcat events.jsonl.gz | chsim insert events - --input-format jsonl
+
+    FILE ends in .csv, .parquet, .jsonl, .ndjson, .arrow, .arrows or .feather, or is - for standard input.
 
     The same rows with the same --block-rows make the same blocks, so a second run is recognised as duplicate.
     Columns that the file lacks get their defaults. CSV: an unquoted \\N is NULL, and so is an empty field in a

@@ -39,7 +39,7 @@ def queue(table: str | None, replica: str | None, watch: float | None, folder: P
 @cluster_folder
 @output_format
 def log(table: str | None, watch: float | None, folder: Path, renderer: Renderer) -> None:
-    """The replication log that all replicas of a table share, decoded.
+    """The replication log that all replicas share, decoded.
 
     \b
     chsim log flights --watch

@@ -15,6 +15,7 @@ from clickhouse_sim.cli.failures import INTERRUPTED
 from clickhouse_sim.cli.listing import Branch, Listing
 from clickhouse_sim.cli.narration import narrate
 from clickhouse_sim.cli.render import Renderer
+from clickhouse_sim.cli.values import clickhouse_text
 from clickhouse_sim.cluster import znodes
 from clickhouse_sim.cluster.cluster import Cluster
 from clickhouse_sim.cluster.folder import ClusterFolder
@@ -61,7 +62,8 @@ def show_stat(path: str, folder: Path, renderer: Renderer) -> None:
         "data_length": stat.data_length,
     }
     width = max(map(len, values))
-    renderer.record(values, "\n".join(f"{name:<{width}}  {value}" for name, value in values.items()))
+    lines = (f"{name:<{width}}  {clickhouse_text(value)}" for name, value in values.items())
+    renderer.record(values, "\n".join(lines))
 
 
 def watch_znode(path: str, count: int | None, folder: Path, renderer: Renderer) -> None:

@@ -131,6 +131,7 @@ class Cluster:
             if process.is_paused:
                 raise ClusterError(f"{member} is paused already: chsim resume {member}")
             process.send(signal.SIGSTOP)
+            process.wait_paused(True, STOP_SECONDS)
             return process.pid
 
     def resume(self, member: str) -> int:
@@ -140,6 +141,7 @@ class Cluster:
             if not process.is_paused:
                 raise ClusterError(f"{member} is not paused")
             process.send(signal.SIGCONT)
+            process.wait_paused(False, STOP_SECONDS)
             return process.pid
 
     def down(self) -> list[str]:

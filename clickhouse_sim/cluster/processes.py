@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,12 +44,20 @@ class ProcessId:
 
     def wait_gone(self, seconds: float) -> bool:
         """Wait until the process is gone, at most so long; whether it is."""
-        deadline = time.monotonic() + seconds
-        while self.is_alive:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(_POLL_SECONDS)
-        return True
+        return _wait(lambda: not self.is_alive, seconds)
+
+    def wait_paused(self, paused: bool, seconds: float) -> bool:
+        """Wait until a SIGSTOP holds the process (or no longer does), at most so long; whether it is so."""
+        return _wait(lambda: self.is_paused == paused, seconds)
+
+
+def _wait(is_so: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
 
 
 def spawn(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> ProcessId:

@@ -68,6 +68,7 @@ class ToyServer:
     queue: list[dict[str, Any]] = field(default_factory=list)
     options: list[InsertOptions] = field(default_factory=list)
     readonly: str = ""
+    delay: float = 0.0
     refuse: Callable[[int], Exception | None] = lambda source_number: None
 
     async def execute(self, command: Command) -> list[dict[str, Any]]:
@@ -97,6 +98,7 @@ class ToyServer:
         self, database: str, table: str, options: InsertOptions, source_number: int, block: pa.Table
     ) -> BlockOutcome:
         self.options.append(options)
+        await asyncio.sleep(self.delay)
         if (problem := self.refuse(source_number)) is not None:
             raise problem
         schema = self._schema(table)
