@@ -100,13 +100,8 @@ def _without_spare(grid: _Grid, spare: Sequence[str], width: int) -> _Grid | Non
 
 def _table(grid: _Grid, numeric: Sequence[str]) -> Table:
     table = Table(box=box.ROUNDED, header_style="bold")
-    for column, width in zip(grid.columns, grid.widths, strict=True):
-        table.add_column(
-            Text(column),
-            justify="right" if column in numeric else "left",
-            overflow="fold",
-            min_width=min(width, _READABLE),
-        )
+    for column in grid.columns:
+        table.add_column(Text(column), justify="right" if column in numeric else "left", overflow="fold")
     for row in grid.rows:
         table.add_row(*(Text(cell) for cell in row))
     return table

@@ -55,7 +55,7 @@ def told_why_it_waits(cluster: Cluster, replica: str, address: str) -> Iterator[
         wait = _QUIET_SECONDS
         while not answered.wait(wait):
             why = _why_it_waits(cluster, replica, address)
-            if why not in ("", told) and not answered.is_set():
+            if why and why != told and not answered.is_set():
                 narrate(why)
                 told = why
             wait = _LOOK_AGAIN_SECONDS

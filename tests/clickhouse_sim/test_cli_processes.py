@@ -152,12 +152,17 @@ def test_an_insert_that_waits_says_why(
     toy_cluster.records("sql", _CREATE)
     server = toy_cluster.servers["r1"]
     server.readonly = "its session was lost"
-    server.delay = 1.5
+    server.delay = 2.0
     (tmp_path / "t.csv").write_text("id\n1\n")
     command = ["sql", "INSERT INTO t VALUES (1)"] if how == "sql" else ["insert", "t", str(tmp_path / "t.csv")]
+    recovery = threading.Timer(1.0, lambda: setattr(server, "readonly", ""))
+    recovery.start()
     result = toy_cluster.chsim(*command)
+    recovery.join()
     assert result.exit_code == 0
-    [told] = [line for line in result.stderr.splitlines() if line.startswith("Still waiting")]
+    told, *rest = result.stderr.splitlines()
+    assert told.startswith("Still waiting")
+    assert all(line.endswith("through r1.") for line in rest), "told once, and nothing when it is over"
     assert "r1 is read-only" in told
     assert "default.t: its session was lost" in told
     assert "chsim start coordinator" in told

@@ -302,6 +302,7 @@ def test_the_order_of_keys_and_the_spelling_of_defaults_make_no_difference(tmp_p
         ('{"a": "x"}\n', "CANNOT_PARSE_TEXT", "Row 1: 'x' in column 'a'"),
         ('{"a": 1.5}\n', "VALUE_IS_OUT_OF_RANGE", "Row 1: '1.5' in column 'a'"),
         ('{"a": ""}\n', "CANNOT_PARSE_TEXT", "Row 1: '' in column 'a'"),
+        ('{"n": ""}\n', "CANNOT_PARSE_TEXT", "Row 1: '' in column 'n'"),
         ('\n\n{"a": 1}\n{"z": 1}\n', "NO_SUCH_COLUMN_IN_TABLE", "Row 2: There is no column 'z'"),
         ('{"a": 1, "a": 1}\n', "CANNOT_PARSE_TEXT", "Row 1 gives column 'a' twice"),
         ('{"a": [1]}\n', "CANNOT_PARSE_TEXT", "Row 1: an array in column 'a'"),
@@ -316,7 +317,9 @@ def test_the_order_of_keys_and_the_spelling_of_defaults_make_no_difference(tmp_p
 )
 def test_bad_jsonl_is_refused_with_its_row_and_column(tmp_path: Path, content: str, name: str, part: str) -> None:
     with pytest.raises(ClickHouseError) as caught:
-        rows(written(tmp_path, content, "rows.jsonl"), schema("a UInt8", "s String", "t DateTime"))
+        rows(
+            written(tmp_path, content, "rows.jsonl"), schema("a UInt8", "s String", "t DateTime", "n Nullable(UInt8)")
+        )
     assert caught.value.name.startswith(name)
     assert part in caught.value.message
 
