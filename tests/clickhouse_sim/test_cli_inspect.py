@@ -180,18 +180,21 @@ def test_changes_of_a_znode_are_told_one_a_line(cluster: Any, toy_loop: Any) -> 
 
         session = toy_loop.run(connect())
         told = []
-        for change in (
-            lambda: session.create("/watched", b"one"),
-            lambda: session.set("/watched", b"two\nlines"),
-            lambda: session.create("/watched/child"),
-            lambda: session.delete("/watched/child"),
-            lambda: session.delete("/watched"),
-        ):
-            toy_loop.run(change())
-            event = json.loads(process.stdout.readline())
-            told.append((event["path"], event["event"], event["detail"]))
-        toy_loop.run(session.close())
-        assert process.wait(30) == 0
+        try:
+            for change in (
+                lambda: session.create("/watched", b"one"),
+                lambda: session.set("/watched", b"two\nlines"),
+                lambda: session.create("/watched/child"),
+                lambda: session.delete("/watched/child"),
+                lambda: session.delete("/watched"),
+            ):
+                toy_loop.run(change())
+                event = json.loads(process.stdout.readline())
+                told.append((event["path"], event["event"], event["detail"]))
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+            toy_loop.run(session.close())
     assert told == [
         ("/watched", "created", "one"),
         ("/watched", "changed", "version 1: two"),

@@ -191,12 +191,15 @@ def test_a_log_is_followed_until_ctrl_c(toy_cluster: Any) -> None:
     log.write_text("old\n")
     command = [sys.executable, "-m", "clickhouse_sim", "logs", "r1", "-f", "--dir", str(toy_cluster.folder.root)]
     with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "old\n"
-        with log.open("a") as added:
-            added.write("new\n")
-        assert process.stdout.readline() == "new\n"
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
-        assert process.stderr is not None
-        assert process.stderr.read() == ""
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "old\n"
+            with log.open("a") as added:
+                added.write("new\n")
+            assert process.stdout.readline() == "new\n"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 130
+            assert process.stderr is not None
+            assert process.stderr.read() == ""
+        finally:
+            process.kill()
