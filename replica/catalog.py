@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from replica.commands import CreateTable, from_json, to_json
 from replica.environment import Disk
-from replica.errors import CorruptedData
+from replica.errors import BadArguments, CorruptedData
 from replica.storage.file_names import escape_for_file_name, make_durable_folder
 
 _FOLDER = "metadata"
@@ -40,14 +40,11 @@ class Catalog:
         await self._disk.rename(f"{path}.tmp", path)
         await self._disk.fsync_folder(folder)
 
-    async def remove(self, definition: CreateTable) -> None:
-        """Forget a table whose creation failed."""
-        folder = f"{_FOLDER}/{escape_for_file_name(definition.database)}"
-        await self._disk.remove(f"{folder}/{escape_for_file_name(definition.table)}{_SUFFIX}")
-        await self._disk.fsync_folder(folder)
-
     async def _read(self, path: str) -> CreateTable:
-        definition = from_json(await self._disk.read(path))
+        try:
+            definition = from_json(await self._disk.read(path))
+        except BadArguments as problem:
+            raise CorruptedData(f"{path} is not the definition of a table: {problem.message}") from problem
         if not isinstance(definition, CreateTable):
             raise CorruptedData(f"{path} is not the definition of a table")
         return definition

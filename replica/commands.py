@@ -56,11 +56,28 @@ class DescribeTable:
 
 
 @dataclass(frozen=True, slots=True)
+class OptimizeTable:
+    """OPTIMIZE TABLE: answers one row for each part that was made: {new_part}; `reason` if there was nothing to do.
+
+    `partition` is the text of a value, `partition_id` an id; both empty: every partition. Returns when this replica
+    has carried out what was assigned.
+    """
+
+    database: str
+    table: str
+    partition: str = ""
+    partition_id: str = ""
+    final: bool = False
+    deduplicate: bool = False
+    deduplicate_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ListTables:
     """Answers one row a table: {database, name, engine}; the system tables are among them."""
 
 
-Command = CreateTable | DescribeTable | ListTables
+Command = CreateTable | DescribeTable | OptimizeTable | ListTables
 
 # --- inserts -------------------------------------------------------------------------------------------------
 
@@ -120,7 +137,8 @@ class BlockOutcome:
 # --- JSON ----------------------------------------------------------------------------------------------------
 
 _KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (CreateTable, DescribeTable, ListTables, InsertOptions, BlockOutcome)
+    kind.__name__: kind
+    for kind in (CreateTable, DescribeTable, OptimizeTable, ListTables, InsertOptions, BlockOutcome)
 }
 
 
@@ -136,6 +154,8 @@ def from_json(text: str | bytes) -> Any:
         kind = _KINDS[record.pop("kind")]
         if kind is CreateTable:
             record["columns"] = tuple(ColumnDefinition(**column) for column in record["columns"])
+        if kind is OptimizeTable:
+            record["deduplicate_by"] = tuple(record["deduplicate_by"])
         if kind is BlockOutcome:
             record["parts"] = tuple(
                 PartOutcome(**{**part, "status": InsertStatus(part["status"])}) for part in record["parts"]

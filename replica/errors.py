@@ -28,6 +28,10 @@ class CannotParseText(ClickHouseError):
     code, name = 6, "CANNOT_PARSE_TEXT"
 
 
+class ThereIsNoColumn(ClickHouseError):
+    code, name = 8, "THERE_IS_NO_COLUMN"
+
+
 class DuplicateColumn(ClickHouseError):
     code, name = 15, "DUPLICATE_COLUMN"
 

@@ -12,6 +12,7 @@ import logging
 from coordinator.api import CoordinationError, NoNode, SessionLost
 from replica.errors import ClickHouseError
 from replica.log_puller import insert_time_operations
+from replica.merge_limits import max_bytes_to_merge
 from replica.operations import execute
 from replica.pools import Pool
 from replica.queue import QueuedEntry
@@ -53,10 +54,13 @@ class Executor:
         return queued
 
     def _limits(self) -> Limits:
-        settings = self._state.structure.settings
+        settings, merges = self._state.structure.settings, self._pools.merges_mutations
         return Limits(
             fetches_executing=self._pools.fetches.running,
             max_fetches=self._pools.fetches.capacity,
+            part_bytes={part.name: part.bytes_on_disk for part in self._state.store.parts()},
+            max_source_parts_bytes_for_merge=max_bytes_to_merge(merges.running, merges.capacity, None, settings),
+            max_bytes_to_merge_at_max_space_in_pool=settings.max_bytes_to_merge_at_max_space_in_pool,
             max_postpone_time_for_failed_replicated_fetches_ms=settings.max_postpone_time_for_failed_replicated_fetches_ms,
             max_postpone_time_for_failed_replicated_merges_ms=settings.max_postpone_time_for_failed_replicated_merges_ms,
             max_postpone_time_for_failed_replicated_tasks_ms=settings.max_postpone_time_for_failed_replicated_tasks_ms,
@@ -80,16 +84,20 @@ class Executor:
             await execute(self._state, self._session, queued)
             done = True
         except SessionLost:
-            pass  # everything starts anew under the next session
+            return  # everything starts anew under the next session
         except (ClickHouseError, CoordinationError, OSError) as problem:
             log.info("%s: %s failed: %s", self._state.full_name, queued.znode_name, problem)
             queue.fail(queued, str(problem), self._state.now())
+        except Exception as problem:
+            # The edge of the pool: a bug in one operation shows on its entry and leaves the others alone.
+            log.exception("%s: %s failed", self._state.full_name, queued.znode_name)
+            queue.fail(queued, f"{type(problem).__name__}: {problem}", self._state.now())
         finally:
             queue.finish_attempt(queued)
             pool.finish()
         if done:
             await self._remove(queued)
-        self._state.queue_changed.set()
+        await self._state.note_progress()
 
     async def _remove(self, queued: QueuedEntry) -> None:
         """First from memory, then the znode; if that is lost, the entry comes back at the next load and is done."""

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
 from typing import Any, TypeVar
 
+from coordinator.api import Stat
 from replica.entry_text import EntryReader, escaped, quoted, raw
 from replica.errors import CannotParseText, LogicalError, NotImplementedInModel, UnknownFormatVersion
 from replica.part_name import PartName
@@ -122,6 +123,14 @@ class LogEntry:
     quorum: int = 0
     log_entry_id: str = ""
     format_version: int = USUAL_FORMAT_VERSION
+
+    @classmethod
+    def from_znode(cls, data: bytes, stat: Stat) -> LogEntry:
+        """The entry that a znode holds. Raises as `parse`, CannotParseText also for bytes that are no UTF-8."""
+        try:
+            return cls.parse(data.decode(), znode_ctime_ms=stat.ctime)
+        except UnicodeDecodeError as problem:
+            raise CannotParseText(f"Cannot parse log entry: it is not UTF-8: {problem}") from problem
 
     @classmethod
     def parse(cls, text: str, *, znode_ctime_ms: int | None = None) -> LogEntry:

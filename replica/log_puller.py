@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Iterator
 
-from coordinator.api import CoordinationError, Create, NoNode, Operation, SessionLost, Set, Watch
+from coordinator.api import CoordinationError, Create, NoNode, Operation, SessionLost, Set, Stat, Watch
 from replica.errors import ClickHouseError, LogicalError, UnexpectedNodeInZooKeeper
 from replica.log_entry import LogEntry
 from replica.session import ServerSession
@@ -94,10 +94,10 @@ class LogPuller:
         state = self._state
         if not names[-1].startswith("log-"):
             raise UnexpectedNodeInZooKeeper(f"{names[-1]} in {self._znodes.table.log} is no log entry")
-        texts = await self._read(names)
-        entries = [LogEntry.parse(text.decode(), znode_ctime_ms=ctime) for text, ctime in texts]
+        found = await self._read(names)
+        entries = [LogEntry.from_znode(data, stat) for data, stat in found]
         creates: list[Operation] = [
-            Create(f"{self._znodes.queue}/queue-", text, sequential=True) for text, _ in texts
+            Create(f"{self._znodes.queue}/queue-", data, sequential=True) for data, _ in found
         ]
         operations = [*creates, Set(self._znodes.log_pointer, str(sequence_number(names[-1]) + 1).encode())]
         state.queue.expect_inserts(entries)
@@ -109,12 +109,12 @@ class LogPuller:
         state.last_queue_update = state.now()
         state.queue_changed.set()
 
-    async def _read(self, names: list[str]) -> list[tuple[bytes, int]]:
-        """Text and creation time (ms) of entries. Raises NoNode if one vanished since the listing."""
+    async def _read(self, names: list[str]) -> list[tuple[bytes, Stat]]:
+        """Data and stat of entries. Raises NoNode if one vanished since the listing."""
         paths = [self._znodes.table.log_entry(name) for name in names]
         read = []
         for path, found in zip(paths, await self._session.get_many(paths), strict=True):
             if found is None:
                 raise NoNode(path)
-            read.append((found[0], found[1].ctime))
+            read.append(found)
         return read

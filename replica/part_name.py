@@ -7,9 +7,11 @@ Source of the rules: ClickHouse's `MergeTreePartInfo`. Only the grammar of table
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
-from replica.errors import BadDataPartName
+from replica.errors import BadDataPartName, LogicalError
 
 MAX_LEVEL = 999_999_999
 MAX_BLOCK_NUMBER = 999_999_999
@@ -83,6 +85,25 @@ class PartName:
     def drop_range(cls, partition_id: str, max_block: int) -> PartName:
         """The fake part that covers everything in the partition up to and including `max_block`."""
         return cls(partition_id, 0, max_block, MAX_LEVEL, MAX_BLOCK_NUMBER)
+
+    @classmethod
+    def merged(cls, sources: Sequence[PartName]) -> PartName:
+        """The result of a merge of these parts of one partition, given in the order of their blocks.
+
+        Raises LogicalError for no parts, and for parts of two partitions or out of order.
+        """
+        if not sources or any(
+            left.partition_id != right.partition_id or left.max_block >= right.min_block
+            for left, right in pairwise(sources)
+        ):
+            raise LogicalError(f"Parts {', '.join(map(str, sources))} are no range to merge. It is a bug.")
+        return cls(
+            sources[0].partition_id,
+            sources[0].min_block,
+            sources[-1].max_block,
+            max(part.level for part in sources) + 1,
+            max(part.mutation for part in sources),
+        )
 
     def __str__(self) -> str:
         level = LEGACY_MAX_LEVEL if self.legacy_level else self.level

@@ -15,9 +15,12 @@ import pyarrow.compute as pc
 
 from replica.dedup.siphash import siphash128
 from replica.errors import BadArguments
+from replica.expression.compile import compile_node
 from replica.expression.key import Key, compile_partition_key
+from replica.expression.syntax import Node, parse_list
 from replica.expression.vector import Vector
-from replica.schema.table import TableSchema
+from replica.schema.conform import conform
+from replica.schema.table import Column, TableSchema
 from replica.schema.types import DataType, Kind
 
 UNPARTITIONED = "all"
@@ -97,6 +100,35 @@ class PartitionKey:
         groups = _groups([column.codes() for column in columns])
         ids = [partition_id([column.element(int(rows[0])) for column in columns]) for rows in groups]
         return list(zip(ids, _pieces(block, groups), strict=True))
+
+    def id_of(self, text: str) -> str:
+        """The id of the partition that a PARTITION clause names by value: `202401`, `(202401, 'a')`, `tuple()`.
+
+        Raises BadArguments unless there is one constant for each element of the key, and what `conform` raises for a
+        value that is not of its type.
+        """
+        constants = parse_list(text)
+        expressions = self.key.expressions
+        if len(constants) != len(expressions):
+            raise BadArguments(
+                f"PARTITION {text} has {len(constants)} values, the key ({self.text}) {len(expressions)}."
+            )
+        if not expressions:
+            return UNPARTITIONED
+        names = [f"value{position}" for position in range(len(expressions))]
+        schema = TableSchema(
+            tuple(Column(name, expression.type) for name, expression in zip(names, expressions, strict=True))
+        )
+        values = {name: _constant(node, schema) for name, node in zip(names, constants, strict=True)}
+        ((partition, _),) = PartitionKey.compile(", ".join(names), schema).split(conform(pa.table(values), schema))
+        return partition
+
+
+def _constant(node: Node, schema: TableSchema) -> pa.Array:
+    expression = compile_node(node, schema)
+    if not expression.constant:
+        raise BadArguments(f"PARTITION takes constants, and {expression.text} is none.")
+    return expression.evaluate(pa.table({"": [None]}))
 
 
 def _pieces(block: pa.Table, groups: list[np.ndarray]) -> Iterator[pa.Table]:

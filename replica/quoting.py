@@ -1,5 +1,5 @@
-"""How ClickHouse writes names and texts where they need quotes or escapes (`WriteHelpers.h`), and what was meant
-when a name is not known."""
+"""How ClickHouse writes names and texts where they need quotes or escapes (`WriteHelpers.h`), and sizes for people
+(`formatReadable.h`); what was meant when a name is not known."""
 
 from __future__ import annotations
 
@@ -62,3 +62,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     by_folded = {candidate.casefold(): candidate for candidate in known}
     near = difflib.get_close_matches(name.casefold(), by_folded, n=1)
     return f" Did you mean {by_folded[near[0]]!r}?" if near else ""
+
+
+def readable_size(size: int) -> str:
+    """A number of bytes as messages have it: `1.50 GiB`."""
+    scaled, units = float(size), iter(("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"))
+    unit = next(units)
+    while scaled >= 1024 and (larger := next(units, None)):
+        scaled, unit = scaled / 1024, larger
+    return f"{scaled:.2f} {unit}"

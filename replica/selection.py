@@ -1,29 +1,39 @@
 """Which entry of the queue may run next, and why the others may not.
 
 Source of the rules and of every reason's text: ClickHouse's `ReplicatedMergeTreeQueue` (selectEntryToProcess,
-shouldExecuteLogEntry). The checks for merge sizes, TTL, alters and mutations are not here yet.
+shouldExecuteLogEntry). The checks for TTL, alters and mutations are not here yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from replica.log_entry import INSERT_TYPES, MERGE_TYPES, EntryType
 from replica.part_name import PartName
 from replica.queue import QueuedEntry, ReplicationQueue
+from replica.quoting import readable_size
 
 _MAX_DOUBLINGS = 63
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the server allows at this moment, and the settings that cap the waiting after failures (in ms)."""
+    """What the server allows at this moment, and the settings that cap the waiting after failures (in ms).
+
+    The largest sums of source parts come from `replica.merge_limits`, None for no limit; `part_bytes` has the size on
+    the disk of the parts that are here, in whichever state.
+    """
 
     fetches_executing: int = 0
     max_fetches: int = 16
     fetches_blocked: bool = False
     merges_blocked: bool = False
+    part_bytes: Mapping[PartName, int] = field(default_factory=lambda: MappingProxyType({}))
+    max_source_parts_bytes_for_merge: int = 150 << 30
+    max_source_part_bytes_for_mutation: int | None = None
+    max_bytes_to_merge_at_max_space_in_pool: int = 150 << 30
     max_postpone_time_for_failed_replicated_fetches_ms: int = 60_000
     max_postpone_time_for_failed_replicated_merges_ms: int = 60_000
     max_postpone_time_for_failed_mutations_ms: int = 300_000
@@ -38,6 +48,20 @@ class Limits:
         if kind is EntryType.MUTATE_PART:
             return self.max_postpone_time_for_failed_mutations_ms
         return self.max_postpone_time_for_failed_replicated_tasks_ms
+
+    def max_source_parts_bytes(self, kind: EntryType) -> int | None:
+        """The largest sum of source parts of an entry of that type; None for no limit.
+
+        A merge was assigned within the largest sum there is: with all slots free it may run, whatever it has become.
+        """
+        if kind is EntryType.MUTATE_PART:
+            return self.max_source_part_bytes_for_mutation
+        if (
+            kind is not EntryType.MERGE_PARTS
+            or self.max_source_parts_bytes_for_merge == self.max_bytes_to_merge_at_max_space_in_pool
+        ):
+            return None
+        return self.max_source_parts_bytes_for_merge
 
 
 def select(queue: ReplicationQueue, now: float, limits: Limits) -> QueuedEntry | None:
@@ -163,6 +187,17 @@ def _source_not_ready(queue: ReplicationQueue, queued: QueuedEntry, now: float, 
     return None
 
 
+def _sources_too_large(queue: ReplicationQueue, queued: QueuedEntry, now: float, limits: Limits) -> str | None:
+    largest = limits.max_source_parts_bytes(queued.entry.type)
+    size = sum(limits.part_bytes.get(source, 0) for source in queued.entry.source_parts)
+    if largest is None or size <= largest:
+        return None
+    return (
+        f"{_not_executing(queued)} because source parts size ({readable_size(size)}) "
+        f"is greater than the current maximum ({readable_size(largest)})."
+    )
+
+
 def _overlaps_executing_range(queue: ReplicationQueue, queued: QueuedEntry, now: float, limits: Limits) -> str | None:
     drop_range = queued.entry.drop_range
     if drop_range is not None:
@@ -198,6 +233,7 @@ _CHECKS: tuple[Callable[[ReplicationQueue, QueuedEntry, float, Limits], str | No
     _fetches_full,
     _merges_blocked,
     _source_not_ready,
+    _sources_too_large,
     _overlaps_executing_range,
     _depends_on_replace_range,
 )

@@ -21,6 +21,7 @@ from replica.commands import (
     DescribeTable,
     InsertOptions,
     ListTables,
+    OptimizeTable,
 )
 from replica.environment import Environment, PartFiles, PartRequest
 from replica.errors import (
@@ -130,6 +131,8 @@ class Server:
                 return []
             case DescribeTable():
                 return self._describe(command)
+            case OptimizeTable():
+                return await self.table(command.database, command.table).optimize(command)
             case ListTables():
                 return self._list_tables()
             case _:
@@ -164,7 +167,7 @@ class Server:
                     raise KeeperException(f"The table could not be registered: {problem}") from problem
 
     def _describe(self, command: DescribeTable) -> list[dict[str, Any]]:
-        schema = self._table(command.database, command.table).state.structure.schema
+        schema = self.table(command.database, command.table).state.structure.schema
         return [
             {
                 "name": column.name,
@@ -189,16 +192,17 @@ class Server:
         self, database: str, table: str, options: InsertOptions, source_number: int, block: pa.Table
     ) -> BlockOutcome:
         """Insert one block, the `source_number`-th of its INSERT. After a ClickHouseError nothing is written."""
-        return await self._table(database, table).insert(options, source_number, block)
+        return await self.table(database, table).insert(options, source_number, block)
 
     async def scan(self, database: str, table: str, columns: list[str] | None = None) -> pa.Table:
         """The rows of a table at this moment, or of a system table. Raises ClickHouseError."""
         if database == "system":
             rows = await system_table(table, [each.state for _, each in sorted(self._tables.items())])
             return rows if columns is None else rows.select(columns)
-        return await self._table(database, table).scan(columns)
+        return await self.table(database, table).scan(columns)
 
-    def _table(self, database: str, name: str) -> ReplicatedTable:
+    def table(self, database: str, name: str) -> ReplicatedTable:
+        """Raises UnknownTable."""
         try:
             return self._tables[database, name]
         except KeyError:

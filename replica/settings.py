@@ -19,9 +19,32 @@ class MergeTreeSettings:
     index_granularity: int = 8192
     fsync_after_insert: int = 1
     replicated_deduplication_window: int = 10000
+    old_parts_lifetime: int = 480
+    cleanup_delay_period: int = 30
+    cleanup_delay_period_random_add: int = 10
+    always_fetch_merged_part: int = 0
+    prefer_fetch_merged_part_time_threshold: int = 3600
+    prefer_fetch_merged_part_size_threshold: int = 10 << 30
+    max_replicated_merges_in_queue: int = 1000
+    merge_selecting_sleep_ms: int = 5000
+    max_merge_selecting_sleep_ms: int = 60_000
     max_postpone_time_for_failed_replicated_fetches_ms: int = 60_000
     max_postpone_time_for_failed_replicated_merges_ms: int = 60_000
     max_postpone_time_for_failed_replicated_tasks_ms: int = 300_000
+    max_parts_to_merge_at_once: int = 100
+    min_parts_to_merge_at_once: int = 0
+    min_age_to_force_merge_seconds: int = 0
+    merge_selector_base: int = 5
+    merge_selector_window_size: int = 1000
+    merge_selector_enable_heuristic_to_remove_small_parts_at_right: int = 1
+    merge_selector_enable_heuristic_to_lower_max_parts_to_merge_at_once: int = 1
+    merge_selector_heuristic_to_lower_max_parts_to_merge_at_once_exponent: int = 5
+    parts_to_throw_insert: int = 3000
+    number_of_free_entries_in_pool_to_lower_max_size_of_merge: int = 8
+    max_bytes_to_merge_at_max_space_in_pool: int = 150 << 30
+    max_bytes_to_merge_at_min_space_in_pool: int = 1 << 20
+    number_of_free_entries_in_pool_to_execute_mutation: int = 20
+    max_number_of_mutations_for_replica: int = 0
 
     @staticmethod
     def from_text(texts: Mapping[str, str]) -> MergeTreeSettings:

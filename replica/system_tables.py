@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from coordinator.api import CoordinationError, NoNode
-from replica.errors import UnknownTable
+from replica.errors import UnexpectedNodeInZooKeeper, UnknownTable
 from replica.log_entry import EntryType
 from replica.quoting import did_you_mean
 from replica.storage.part_store import PartState
@@ -152,15 +152,16 @@ async def _asked_of_the_coordinator(state: TableState) -> dict[str, Any]:
     znodes = state.znodes
     try:
         log_names = await session.children(znodes.table.log)
+        log_max_index = sequence_number(log_names[-1]) if log_names else 0
         pointer, _ = await session.get(znodes.log_pointer)
         replicas = await session.children(znodes.table.replicas)
         active = await session.get_many([znodes.table.replica(name).is_active for name in replicas])
-    except NoNode as problem:
+    except (NoNode, UnexpectedNodeInZooKeeper) as problem:
         return {"zookeeper_exception": str(problem)}
     except CoordinationError as problem:
         return {"zookeeper_exception": str(problem), "is_session_expired": 1}
     return {
-        "log_max_index": sequence_number(log_names[-1]) if log_names else 0,
+        "log_max_index": log_max_index,
         "log_pointer": int(pointer or b"0"),
         "total_replicas": len(replicas),
         "active_replicas": sum(each is not None for each in active),

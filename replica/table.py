@@ -6,18 +6,21 @@ ClickHouse: StorageReplicatedMergeTree. The state that its parts share stands in
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 
 import pyarrow as pa
 
-from coordinator.api import CoordinationError
+from coordinator.api import CoordinationError, CoordinatorUnreachable
 from replica.background.attach import check_up_parts
 from replica.background.restart import keep_active
-from replica.commands import BlockOutcome, CreateTable, InsertOptions
+from replica.commands import BlockOutcome, CreateTable, InsertOptions, OptimizeTable
 from replica.environment import PartFiles
-from replica.errors import BadArguments, BadDataPartName, ClickHouseError
+from replica.errors import BadArguments, BadDataPartName, ClickHouseError, KeeperException, TimeoutExceeded
 from replica.insert.sink import insert_block
+from replica.optimize import Optimize
 from replica.part_name import PartName
+from replica.partition import check_partition_id
 from replica.registration import add_later_znodes, create_or_join
 from replica.storage.file_names import table_folder
 from replica.storage.part_store import PartStore
@@ -25,8 +28,11 @@ from replica.table_state import ServerShare, TableState
 from replica.table_structure import TableStructure
 from replica.znodes import Host, ReplicaZnodes, TableZnodes, checked_replica_name, checked_table_path
 
+log = logging.getLogger(__name__)
+
 _MACRO = re.compile(r"\{(\w+)\}")
 _RETRY_SECONDS = 1.0
+_OPTIMIZE_SECONDS = 600
 
 
 class ReplicatedTable:
@@ -51,7 +57,9 @@ class ReplicatedTable:
 
     async def register(self) -> None:
         """Make or join the table in the coordination service. Raises as `create_or_join`; may be repeated."""
-        session = await self.state.server.sessions.live()
+        session = self.state.server.sessions.current
+        if session is None:
+            raise CoordinatorUnreachable(self.state.server.sessions.last_error or "this server has no session now")
         await create_or_join(session, self.state.znodes, self.state.structure, self.creator_info)
 
     async def load(self) -> None:
@@ -71,14 +79,51 @@ class ReplicatedTable:
                 await add_later_znodes(session, state.znodes, self.definition.uuid)
                 await check_up_parts(state, session)
                 return
-            except (ClickHouseError, CoordinationError) as problem:
+            except (ClickHouseError, CoordinationError, OSError) as problem:
                 state.become_readonly(str(problem))
+                log.warning("%s cannot start and stays read-only: %s", state.full_name, problem)
                 await asyncio.sleep(_RETRY_SECONDS)
 
     # --- what it is asked ------------------------------------------------------------------------------------
 
     async def insert(self, options: InsertOptions, source_number: int, block: pa.Table) -> BlockOutcome:
         return await insert_block(self.state, options, source_number, block)
+
+    async def optimize(self, command: OptimizeTable) -> list[dict[str, str]]:
+        """Assign the merges that OPTIMIZE asks for and wait until this replica has their results.
+
+        Raises TableIsReadOnly, KeeperException when the coordination service fails meanwhile, TimeoutExceeded, and
+        what is wrong with the command.
+        """
+        state = self.state
+        structure = state.structure
+        if command.deduplicate_by:
+            structure.check_deduplicate_by(command.deduplicate_by)
+        partition_id = structure.partition_key.id_of(command.partition) if command.partition else command.partition_id
+        if partition_id:
+            check_partition_id(partition_id)
+        asked = Optimize(partition_id or None, command.final, command.deduplicate, command.deduplicate_by)
+        try:
+            made = await state.optimizer().optimize(asked)
+        except CoordinationError as problem:
+            raise KeeperException(f"OPTIMIZE of {state.full_name} did not get to its end: {problem}") from problem
+        if isinstance(made, str):
+            return [{"new_part": "", "reason": made}]
+        await self._wait_for(made)
+        return [{"new_part": str(part), "reason": ""} for part in made]
+
+    async def _wait_for(self, parts: list[PartName]) -> None:
+        queue = self.state.queue
+        try:
+            async with asyncio.timeout(_OPTIMIZE_SECONDS):
+                await self.state.wait_for_progress(
+                    lambda: all(queue.current_parts.containing(part) is not None for part in parts)
+                )
+        except TimeoutError:
+            waiting = ", ".join(str(part) for part in parts if queue.current_parts.containing(part) is None)
+            raise TimeoutExceeded(
+                f"The merges are in the log, but {waiting} is not done after {_OPTIMIZE_SECONDS} s"
+            ) from None
 
     async def scan(self, columns: list[str] | None) -> pa.Table:
         """The rows of all parts that are active at this moment, in order of part name."""

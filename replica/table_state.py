@@ -6,18 +6,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from replica.environment import Environment
 from replica.errors import TableIsReadOnly
 from replica.insert.block_number import BlockNumbers
+from replica.optimize import Optimizer
 from replica.part_name import PartName
 from replica.pools import Pools
 from replica.queue import ReplicationQueue
 from replica.session import ServerSession, SessionKeeper
 from replica.settings import ServerSettings
-from replica.storage.part_store import PartStore
+from replica.storage.part_store import PartStore, StoredPart
 from replica.table_structure import TableStructure
 from replica.znodes import ReplicaZnodes
 
@@ -55,11 +56,19 @@ class TableState:
         self.queue = ReplicationQueue()
         self.block_numbers = BlockNumbers(znodes)
         self.queue_changed = asyncio.Event()
+        self.queue_progress = asyncio.Condition()
+        self.parts_changed = asyncio.Event()
         self.uncertain_parts = UncertainParts()
         self.last_queue_update_exception = ""
         self.last_queue_update = 0.0
         self._session: ServerSession | None = None
+        self._optimizer: Optimizer | None = None
         self._readonly_reason = "it is starting"
+
+    def activate(self, part: StoredPart) -> None:
+        """Let a part count, and let whoever looks for merges know."""
+        self.store.activate(part, self.now())
+        self.parts_changed.set()
 
     @property
     def full_name(self) -> str:
@@ -68,6 +77,19 @@ class TableState:
     def now(self) -> float:
         """Wall-clock seconds since 1970."""
         return self.environment.clock.now()
+
+    # --- the queue moves on ------------------------------------------------------------------------------------
+
+    async def wait_for_progress(self, holds: Callable[[], bool]) -> None:
+        """Wait until the condition holds, looking again whenever an attempt has ended or the queue was loaded."""
+        async with self.queue_progress:
+            await self.queue_progress.wait_for(holds)
+
+    async def note_progress(self) -> None:
+        """Wake those who wait for the queue, the executor among them."""
+        self.queue_changed.set()
+        async with self.queue_progress:
+            self.queue_progress.notify_all()
 
     # --- read-only or not ------------------------------------------------------------------------------------
 
@@ -79,40 +101,52 @@ class TableState:
     def readonly_reason(self) -> str:
         return self._readonly_reason if self.is_readonly else ""
 
-    def become_active(self, session: ServerSession) -> None:
+    def become_active(self, session: ServerSession, optimizer: Optimizer) -> None:
         self._session = session
+        self._optimizer = optimizer
 
     def become_readonly(self, reason: str) -> None:
         self._session = None
+        self._optimizer = None
         self._readonly_reason = reason
 
     def writable_session(self) -> ServerSession:
         """The session under which this replica is active. Raises TableIsReadOnly."""
         if self._session is None or not self._session.alive:
-            raise TableIsReadOnly(f"Table {self.full_name} is read-only on this replica: {self._readonly_reason}")
+            raise self._readonly_error()
         return self._session
+
+    def optimizer(self) -> Optimizer:
+        """Who assigns merges while this replica is active. Raises TableIsReadOnly."""
+        if self._optimizer is None or self.is_readonly:
+            raise self._readonly_error()
+        return self._optimizer
+
+    def _readonly_error(self) -> TableIsReadOnly:
+        return TableIsReadOnly(f"Table {self.full_name} is read-only on this replica: {self._readonly_reason}")
 
 
 class UncertainParts:
-    """Names of pre-active parts whose insert ended without knowing whether its commit was applied."""
+    """Pre-active parts of which nobody knows whether their commit was applied: its session was lost."""
 
     def __init__(self) -> None:
-        self._names: list[PartName] = []
+        self._only_copies: dict[PartName, bool] = {}
         self._arrived = asyncio.Event()
 
-    def __iter__(self) -> Iterator[PartName]:
-        return iter(list(self._names))
+    def __iter__(self) -> Iterator[tuple[PartName, bool]]:
+        """Each with whether its rows may be nowhere else."""
+        return iter(list(self._only_copies.items()))
 
-    def add(self, name: PartName) -> None:
-        self._names.append(name)
+    def add(self, name: PartName, *, only_copy: bool) -> None:
+        self._only_copies[name] = only_copy
         self._arrived.set()
 
     def settle(self, name: PartName) -> None:
         """Its status is known now."""
-        self._names.remove(name)
+        del self._only_copies[name]
 
     async def wait(self) -> None:
         """Wait until there is one."""
-        while not self._names:
+        while not self._only_copies:
             self._arrived.clear()
             await self._arrived.wait()

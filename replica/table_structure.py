@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from replica.commands import CreateTable
-from replica.errors import IncompatibleColumns, MetadataMismatch
+from replica.errors import IncompatibleColumns, MetadataMismatch, ThereIsNoColumn
 from replica.expression import Key, check_defaults, check_primary_key, compile_key
 from replica.partition import PartitionKey
 from replica.schema import TableSchema
@@ -60,6 +60,18 @@ class TableStructure:
             lines.append(f"sorting key: {self.sorting_key.text}")
         lines += ["granularity bytes: 10485760", "merge parameters format version: 2"]
         return "".join(f"{line}\n" for line in lines)
+
+    def check_deduplicate_by(self, names: tuple[str, ...]) -> None:
+        """Raises NoSuchColumnInTable, and ThereIsNoColumn when a column of a key is not among the names."""
+        for name in names:
+            self.schema.column(name)
+        keys = (self.sorting_key, self.primary_key, self.partition_key.key)
+        used = {column for key in keys for expression in key.expressions for column in expression.columns}
+        if missing := [name for name in self.schema.names if name in used and name not in names]:
+            raise ThereIsNoColumn(
+                "DEDUPLICATE BY must name all columns of ORDER BY, PRIMARY KEY and PARTITION BY, "
+                f"and {', '.join(missing)} is missing"
+            )
 
     def check_same(self, metadata_text: str, columns_text: str, where: str) -> None:
         """Raises IncompatibleColumns or MetadataMismatch, with the first line that differs."""

@@ -10,9 +10,10 @@ import re
 from dataclasses import dataclass
 
 from coordinator.api import Create, Operation, Set
-from replica.errors import BadArguments
+from replica.errors import BadArguments, UnexpectedNodeInZooKeeper
 
 _PATH = re.compile(r"(/[^/\x00-\x1f\x7f-\x9f]+)+")
+_RESERVED = ("zookeeper", "keeper")
 _REPLICA_NAME = re.compile(r"[^/\x00-\x1f\x7f-\x9f]+")
 
 
@@ -20,6 +21,8 @@ def checked_table_path(path: str) -> str:
     """The path if it can be a table's root. Raises BadArguments."""
     if not _PATH.fullmatch(path) or any(step in (".", "..") for step in path.split("/")):
         raise BadArguments(f"{path!r} cannot be a table's path in the coordination service: write /like/this")
+    if path.split("/")[1] in _RESERVED:
+        raise BadArguments(f"{path!r} cannot be a table's path: /{path.split('/')[1]} belongs to the service itself")
     return path
 
 
@@ -31,8 +34,14 @@ def checked_replica_name(name: str) -> str:
 
 
 def sequence_number(name: str) -> int:
-    """The number at the end of a sequential znode's name: `log-0000000012` is 12."""
-    return int(name[-10:])
+    """The number at the end of a sequential znode's name: `log-0000000012` is 12.
+
+    Raises UnexpectedNodeInZooKeeper for a name that does not end in ten digits.
+    """
+    digits = name[-10:]
+    if not (len(digits) == 10 and digits.isascii() and digits.isdigit()):
+        raise UnexpectedNodeInZooKeeper(f"{name!r} is not the name of a sequential znode: remove it")
+    return int(digits)
 
 
 @dataclass(frozen=True, slots=True)

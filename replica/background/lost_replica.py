@@ -15,6 +15,7 @@ from replica.log_puller import MAX_MULTI_OPS
 from replica.part_name import PartName
 from replica.part_set import PartSet
 from replica.session import ServerSession
+from replica.storage.part_store import PartState
 from replica.table_state import TableState
 from replica.znodes import ReplicaZnodes, sequence_number
 
@@ -97,7 +98,7 @@ async def _take_over_pointer(session: ServerSession, znodes: ReplicaZnodes, sour
         queue = []
         for name, answer in zip(names, await session.get_many([source.queue_entry(n) for n in names]), strict=True):
             if answer is not None:
-                queue.append((name, LogEntry.parse(answer[0].decode(), znode_ctime_ms=answer[1].ctime)))
+                queue.append((name, LogEntry.from_znode(*answer)))
         return _Source(source, is_lost_stat.version, queue)
 
 
@@ -134,7 +135,7 @@ async def _leave_unknown_parts(state: TableState, session: ServerSession, wanted
         if PartName.parse(text) not in wanted:
             await session.delete(state.znodes.part(text))
     for part in state.store.parts():
-        if part.name not in wanted:
+        if part.name not in wanted and part.state is not PartState.PRE_ACTIVE:
             await state.store.detach(part, "clone")
 
 

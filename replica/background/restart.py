@@ -10,12 +10,14 @@ import asyncio
 import logging
 
 from coordinator.api import CoordinationError, Create, MultiFailed, NodeExists, NoNode, Set
+from replica.background.cleanup import clean_up
 from replica.background.lost_replica import clone_if_lost
 from replica.background.uncertain_parts import settle_uncertain_parts
 from replica.errors import ClickHouseError, LogicalError, ReplicaIsAlreadyActive
 from replica.executor import Executor
 from replica.log_entry import LogEntry
 from replica.log_puller import LogPuller
+from replica.merge_assigner import MergeAssigner
 from replica.part_name import PartName
 from replica.session import ServerSession
 from replica.table_state import TableState
@@ -38,15 +40,13 @@ async def keep_active(state: TableState, host: Host, identifier: str) -> None:
             puller = await _activate(state, session, host, identifier)
         except LogicalError:
             raise
-        except (ClickHouseError, CoordinationError) as problem:
+        except (ClickHouseError, CoordinationError, OSError) as problem:
             state.become_readonly(str(problem))
             log.warning("%s stays read-only: %s", state.full_name, problem)
             await asyncio.sleep(retry_seconds)
             retry_seconds = min(2 * retry_seconds, LONGEST_RETRY_SECONDS)
             continue
         retry_seconds = 0.5
-        state.become_active(session)
-        log.info("%s is active", state.full_name)
         await _work_until_lost(state, session, puller)
         state.become_readonly("its session was lost")
 
@@ -91,16 +91,24 @@ async def _load_queue(state: TableState, session: ServerSession) -> None:
     state.queue.initialize(parts)
     for name, answer in zip(names, found, strict=True):
         if answer is not None:
-            value, stat = answer
-            state.queue.insert(name, LogEntry.parse(value.decode(), znode_ctime_ms=stat.ctime))
+            state.queue.insert(name, LogEntry.from_znode(*answer))
     earliest = str(state.queue.min_unprocessed_insert_time).encode()
     if (await session.get(znodes.min_unprocessed_insert_time))[0] not in (earliest, b""):
         await session.set(znodes.min_unprocessed_insert_time, earliest)
-    state.queue_changed.set()
+    await state.note_progress()
 
 
 async def _work_until_lost(state: TableState, session: ServerSession, puller: LogPuller) -> None:
-    tasks = (puller.run(), Executor(state, session).run(), settle_uncertain_parts(state, session))
+    assigner = MergeAssigner(state, session, puller)
+    state.become_active(session, assigner)
+    log.info("%s is active", state.full_name)
+    tasks = (
+        puller.run(),
+        Executor(state, session).run(),
+        assigner.run(),
+        clean_up(state, session),
+        settle_uncertain_parts(state, session),
+    )
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(task) for task in tasks]
         await session.wait_dead()

@@ -133,7 +133,7 @@ class PartCommit:
     # --- the four ends ---------------------------------------------------------------------------------------
 
     def _stored(self, part: StoredPart) -> PartOutcome:
-        self._state.store.activate(part)
+        self._state.activate(part)
         return self._outcome(InsertStatus.STORED, part_name=str(part.name))
 
     async def _duplicate(self, session: ServerSession, block_id: str) -> PartOutcome:
@@ -151,7 +151,7 @@ class PartCommit:
 
     def _unknown(self, part: StoredPart) -> PartOutcome:
         # The only copy stays: if the commit was applied, its ids would refuse the rows for ever.
-        self._state.uncertain_parts.add(part.name)
+        self._state.uncertain_parts.add(part.name, only_copy=True)
         return self._outcome(
             InsertStatus.UNKNOWN,
             part_name=str(part.name),

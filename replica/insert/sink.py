@@ -34,11 +34,16 @@ async def insert_block(
     environment = state.environment
     job = partial(prepare_pieces, state.structure, environment.codec, options, source_number, block)
     pieces = await environment.workers.run("prepare insert", job)
-    written = [(piece, await state.store.write_temporary(INSERT_PREFIX, piece.image)) for piece in pieces]
+    try:
+        written = await _write(state, pieces)
+    except OSError as problem:
+        error = f"the block could not be written: {problem}"
+        return BlockOutcome(source_number, block.num_rows, tuple(_not_stored(piece, error) for piece in pieces))
     outcomes: list[PartOutcome] = []
     for piece, temporary in written:
         if outcomes and outcomes[-1].status in (InsertStatus.NOT_STORED, InsertStatus.UNKNOWN):
-            outcomes.append(await _not_tried(state, piece, temporary))
+            await state.store.discard(temporary)
+            outcomes.append(_not_stored(piece, "not tried, because an earlier partition of the same block failed"))
         else:
             outcomes.append(await PartCommit(state, piece, temporary).run())
     return BlockOutcome(source_number, block.num_rows, tuple(outcomes))
@@ -70,11 +75,20 @@ def _extension(structure: TableStructure, options: InsertOptions, source_number:
     return insert_extension(listed, structure.schema, source_number, options.insert_deduplication_token)
 
 
-async def _not_tried(state: TableState, piece: Piece, temporary: TemporaryPart) -> PartOutcome:
-    await state.store.discard(temporary)
+async def _write(state: TableState, pieces: list[Piece]) -> list[tuple[Piece, TemporaryPart]]:
+    """All pieces or none: raises OSError with nothing left on the disk."""
+    written: list[tuple[Piece, TemporaryPart]] = []
+    try:
+        for piece in pieces:
+            written.append((piece, await state.store.write_temporary(INSERT_PREFIX, piece.image)))
+    except OSError:
+        for _, temporary in written:
+            await state.store.discard(temporary)
+        raise
+    return written
+
+
+def _not_stored(piece: Piece, error: str) -> PartOutcome:
     return PartOutcome(
-        partition_id=piece.partition_id,
-        status=InsertStatus.NOT_STORED,
-        rows=piece.image.rows,
-        error="not tried, because an earlier partition of the same block failed",
+        partition_id=piece.partition_id, status=InsertStatus.NOT_STORED, rows=piece.image.rows, error=error
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from coordinator.api import CoordinationError, Create, Delete, MultiFailed, NodeExists, NoNode, Operation
+from coordinator.api import CoordinationError, Create, Delete, MultiFailed, NodeExists, NoNode, Operation, SessionLost
 from replica.environment import shuffled
 from replica.errors import ClickHouseError
 from replica.part_name import PartName
@@ -22,7 +22,8 @@ async def commit_part(state: TableState, session: ServerSession, temporary: Temp
     """Register the part under this replica and let it count.
 
     Raises ChecksumDoesntMatch when a replica has registered other content under that name, and CoordinationError;
-    the part has then left the disk again. A cancellation waits until that is so.
+    the part has then left the disk again, unless the session was lost: then the next one settles it. A cancellation
+    waits until that is so.
     """
     committing = asyncio.create_task(_commit(state, session, temporary, name))
     try:
@@ -42,10 +43,13 @@ async def _commit(state: TableState, session: ServerSession, temporary: Temporar
         raise
     try:
         await _register(state, session, name, temporary.image.header)
+    except SessionLost:
+        state.uncertain_parts.add(name, only_copy=False)
+        raise
     except (ClickHouseError, CoordinationError):
         await state.store.discard(await state.store.withdraw(part, temporary.image))
         raise
-    state.store.activate(part)
+    state.activate(part)
 
 
 async def _register(state: TableState, session: ServerSession, name: PartName, header: PartHeader) -> None:

@@ -30,6 +30,7 @@ async def get_part(state: TableState, session: ServerSession, queued: QueuedEntr
     assert wanted is not None
     source = await _find_source(state, session, queued, wanted)
     if source is None:
+        state.queue.move_siblings_to_tail(wanted)
         raise NoReplicaHasPart(
             f"No active replica has part {wanted} or covering part (cannot execute {queued.znode_name}: "
             f"{queued.entry.type} {wanted})"
@@ -55,15 +56,19 @@ async def _find_source(
         found = await _largest_covering(session, replica, wanted)
         if found is None:
             continue
-        if found != wanted:
-            if state.queue.take_actual_part(queued, found) is not None:
-                return None
-            if state.queue.executing_below(queued, found):
-                raise PartIsTemporarilyLocked(
-                    f"Older entries still work on parts that {found} covers: fetch it later"
-                )
+        if found != wanted and not await _may_take(state, queued, found):
+            return None
         return replica, found
     return None
+
+
+async def _may_take(state: TableState, queued: QueuedEntry, covering: PartName) -> bool:
+    """Whether the queue allows this bigger part instead; older entries that work below it are waited for."""
+    if state.queue.take_actual_part(queued, covering) is not None:
+        return False
+    below = state.queue.executing_below(queued, covering)
+    await state.wait_for_progress(lambda: not any(older.currently_executing for older in below))
+    return True
 
 
 async def _largest_covering(session: ServerSession, replica: ReplicaZnodes, wanted: PartName) -> PartName | None:

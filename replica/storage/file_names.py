@@ -7,10 +7,13 @@ import re
 from replica.environment import Disk
 from replica.errors import BadArguments
 
+_LONGEST_STEP = 206  # as in ClickHouse: what is appended to it must fit a file name too
 _TO_ESCAPE = re.compile(rb"[^0-9A-Za-z_]")
 
 INSERT_PREFIX = "tmp_insert_"
 FETCH_PREFIX = "tmp-fetch_"
+MERGE_PREFIX = "tmp_merge_"
+DELETE_PREFIX = "tmp_delete_"
 
 
 def escape_for_file_name(name: str) -> str:
@@ -24,8 +27,15 @@ def escape_for_file_name(name: str) -> str:
 
 
 def table_folder(database: str, table: str) -> str:
-    """The folder of a table's parts."""
-    return f"data/{escape_for_file_name(database)}/{escape_for_file_name(table)}"
+    """The folder of a table's parts. Raises BadArguments for a name that is too long for files (or empty)."""
+    steps = [escape_for_file_name(name) for name in (database, table)]
+    for name, step in zip((database, table), steps, strict=True):
+        if len(step) > _LONGEST_STEP:
+            raise BadArguments(
+                f"The name {name[:20]}… is too long: written as a file name it has {len(step)} characters, "
+                f"and {_LONGEST_STEP} is the most"
+            )
+    return f"data/{steps[0]}/{steps[1]}"
 
 
 async def make_durable_folder(disk: Disk, path: str) -> None:

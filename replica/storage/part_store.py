@@ -7,6 +7,7 @@ an active part and waits to be deleted. Which parts exist is on the disk; the st
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 from collections.abc import Iterable
@@ -20,7 +21,7 @@ from replica.errors import ClickHouseError, DuplicateDataPart, NoSuchDataPart
 from replica.part_name import PartName
 from replica.part_set import PartSet
 from replica.storage.checksums import PartHeader
-from replica.storage.file_names import make_durable_folder
+from replica.storage.file_names import DELETE_PREFIX, make_durable_folder
 from replica.storage.part_files import PartImage, load_part, read_part, verified_part, write_part
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ class PartState(StrEnum):
 
 @dataclass(slots=True)
 class StoredPart:
-    """A part under its final name on the disk."""
+    """A part under its final name on the disk; `remove_time` is when it became outdated."""
 
     name: PartName
     header: PartHeader
@@ -45,6 +46,7 @@ class StoredPart:
     bytes_on_disk: int
     modification_time: float
     state: PartState = PartState.PRE_ACTIVE
+    remove_time: float = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ class PartStore:
                 return await load_part(self._disk, self._path(name))
         except FileNotFoundError:
             pass  # it is on its way to or from its final name
-        raise NoSuchDataPart(f"No part {name} in {self._folder}")
+        raise NoSuchDataPart(f"Part {name} is not on the disk of this server (folder {self._folder})")
 
     def decode(self, files: PartFiles) -> pa.Table:
         """The rows in a part's files, verified: a pure job. Raises CorruptedData when the disk has rotted."""
@@ -105,10 +107,18 @@ class PartStore:
     # --- how a part comes ------------------------------------------------------------------------------------
 
     async def write_temporary(self, prefix: str, image: PartImage) -> TemporaryPart:
-        """Write a part under a temporary name that begins with `prefix`, as `tmp_insert_`."""
-        folder = f"{self._folder}/{prefix}{next(self._temporary_numbers)}"
-        await write_part(self._disk, folder, image.files, fsync=self._fsync)
-        return TemporaryPart(folder, image)
+        """Write a part under a temporary name that begins with `prefix`, as `tmp_insert_`.
+
+        Raises OSError, as when the disk is full; what was written is removed again then.
+        """
+        temporary = TemporaryPart(f"{self._folder}/{prefix}{next(self._temporary_numbers)}", image)
+        try:
+            await write_part(self._disk, temporary.folder, image.files, fsync=self._fsync)
+        except OSError:
+            with contextlib.suppress(OSError):
+                await self.discard(temporary)
+            raise
+        return temporary
 
     async def publish(self, temporary: TemporaryPart, name: PartName, now: float) -> StoredPart:
         """Give it its final name, pre-active. Raises DuplicateDataPart if a part of that name is there."""
@@ -125,13 +135,13 @@ class PartStore:
             raise
         return part
 
-    def activate(self, part: StoredPart) -> list[StoredPart]:
-        """Let a pre-active part count; the active parts that it covers become outdated and are answered."""
+    def activate(self, part: StoredPart, now: float) -> None:
+        """Let a pre-active part count; the active parts that it covers become outdated."""
         covered = [self._parts[name] for name in self._active.covered_by(part.name)]
-        for each in covered:
-            each.state = PartState.OUTDATED
         part.state = PartState.ACTIVE if self._active.add(part.name) else PartState.OUTDATED
-        return covered
+        for each in covered if part.state is PartState.ACTIVE else [part]:
+            each.state = PartState.OUTDATED
+            each.remove_time = now
 
     # --- how a part goes -------------------------------------------------------------------------------------
 
@@ -145,6 +155,17 @@ class PartStore:
     async def discard(self, temporary: TemporaryPart) -> None:
         """Remove a part that got no name."""
         await self._disk.remove(temporary.folder)
+
+    def outdated_before(self, time: float) -> list[StoredPart]:
+        """The parts that have been outdated since that time or longer, in order of name."""
+        return [part for part in self.parts() if part.state is PartState.OUTDATED and part.remove_time <= time]
+
+    async def delete(self, part: StoredPart) -> None:
+        """Remove a part that does not count. Its folder loses the name first, so that no half of it is seen."""
+        folder = f"{self._folder}/{DELETE_PREFIX}{part.name}"
+        await self._disk.rename(self._path(part.name), folder)
+        self._forget(part)
+        await self._disk.remove(folder)
 
     async def detach(self, part: StoredPart, prefix: str) -> None:
         """Move a part out of the table into `detached/<prefix>_<name>`, where an operator finds it."""
@@ -186,7 +207,7 @@ class PartStore:
                     loaded.append(part)
         for part in _coverers_first(loaded):
             self._parts[part.name] = part
-            self.activate(part)
+            self.activate(part, now)
 
     async def _load_part(self, name: PartName, now: float) -> StoredPart | None:
         try:

@@ -72,7 +72,7 @@ class Replica:
     task: asyncio.Task[None]
 
     def table(self, name: str = "t") -> ReplicatedTable:
-        return self.server._table("default", name)
+        return self.server.table("default", name)
 
     async def insert(self, table: pa.Table | None = None, **options: object) -> BlockOutcome:
         block = table if table is not None else rows(1)
@@ -96,17 +96,20 @@ class Cluster:
     sources: dict[str, PartSource] = field(default_factory=dict)
     settings: ServerSettings = PATIENT
 
-    def coordinator(self, client: str) -> LocalCoordinator:
+    def coordinator(self, client: str, operation_timeout_seconds: float = 1.0) -> LocalCoordinator:
         return LocalCoordinator(
-            self.service, self.delivery, client, session_timeout_seconds=2.0, operation_timeout_seconds=0.4
+            self.service,
+            self.delivery,
+            client,
+            session_timeout_seconds=4.0,
+            operation_timeout_seconds=operation_timeout_seconds,
         )
 
     async def session(self) -> Session:
-        return await self.coordinator("test").connect()
+        return await self.coordinator("test", operation_timeout_seconds=5.0).connect()
 
-    async def start(self, name: str) -> Replica:
-        coordinator = self.coordinator(name)
-        environment = Environment(
+    def environment(self, name: str, coordinator: LocalCoordinator) -> Environment:
+        return Environment(
             coordinator=coordinator,
             disk=LocalDisk(self.folder / name),
             transfer=DirectTransfer(name, self.sources),
@@ -115,7 +118,10 @@ class Cluster:
             clock=WallClock(),
             chance=SystemChance(),
         )
-        server = Server(environment, ServerConfig(name, settings=self.settings))
+
+    async def start(self, name: str) -> Replica:
+        coordinator = self.coordinator(name)
+        server = Server(self.environment(name, coordinator), ServerConfig(name, settings=self.settings))
         replica = Replica(server, coordinator, asyncio.create_task(server.run()))
         self.replicas[name] = replica
         await server.started.wait()

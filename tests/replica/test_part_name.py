@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replica.errors import BadDataPartName
+from replica.errors import BadDataPartName, LogicalError
 from replica.part_name import LEGACY_MAX_LEVEL, MAX_LEVEL, PartName
 
 blocks = st.integers(0, 8)
@@ -156,3 +156,28 @@ def test_names_sort_by_their_numbers(one: PartName, other: PartName) -> None:
         return part.partition_id, part.min_block, part.max_block, part.level, part.mutation
 
     assert (one < other) == (numbers(one) < numbers(other))
+
+
+def test_the_result_of_a_merge() -> None:
+    merged = PartName.merged([name("all_0_4_1_8"), name("all_5_5_0"), name("all_9_9_0_11")])
+    assert str(merged) == "all_0_9_2_11"
+    assert str(PartName.merged([name("all_3_3_0")])) == "all_3_3_1"
+
+
+@pytest.mark.parametrize(
+    "sources", ["", "all_0_0_0 b_1_1_0", "all_1_1_0 all_0_0_0", "all_0_2_1 all_2_2_0", "all_0_0_0 all_0_0_0"]
+)
+def test_only_parts_of_one_partition_in_their_order_can_be_merged(sources: str) -> None:
+    with pytest.raises(LogicalError, match="no range to merge"):
+        PartName.merged([name(source) for source in sources.split()])
+
+
+@given(st.lists(part_names(), min_size=1, max_size=4))
+def test_the_result_of_a_merge_contains_its_sources(parts: list[PartName]) -> None:
+    sources: list[PartName] = []
+    for part in sorted(part for part in parts if not part.is_fake_drop_range):
+        if not sources or (part.partition_id == sources[-1].partition_id and part.min_block > sources[-1].max_block):
+            sources.append(part)
+    if sources:
+        merged = PartName.merged(sources)
+        assert all(merged.contains(source) and not source.contains(merged) for source in sources)

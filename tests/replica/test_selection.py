@@ -279,6 +279,50 @@ def test_a_merge_waits_for_a_source_that_is_being_made() -> None:
     assert reason(queue, 1) is None
 
 
+# --- 12: sizes -----------------------------------------------------------------------------------------------
+
+GIB = 1 << 30
+SIZES = {name("all_0_0_0"): GIB, name("all_1_1_0"): GIB // 2}
+
+
+def test_a_merge_waits_until_it_is_not_too_large() -> None:
+    queue = queue_of(merge("all_0_2_1", "all_0_0_0", "all_1_1_0", "all_2_2_0"))
+    assert reason(queue, 0, Limits(part_bytes=SIZES, max_source_parts_bytes_for_merge=3 * GIB // 2)) is None
+    assert reason(queue, 0, Limits(part_bytes=SIZES, max_source_parts_bytes_for_merge=GIB)) == (
+        "Not executing log entry queue-0 of type MERGE_PARTS for part all_0_2_1 because source parts size (1.50 GiB) "
+        "is greater than the current maximum (1.00 GiB)."
+    )
+
+
+def test_only_parts_that_are_here_have_a_size() -> None:
+    queue = queue_of(merge("all_1_2_1", "all_1_1_0", "all_2_2_0"))
+    assert reason(queue, 0, Limits(part_bytes=SIZES, max_source_parts_bytes_for_merge=GIB)) is None
+    assert reason(queue, 0, Limits(max_source_parts_bytes_for_merge=0)) is None
+
+
+def test_with_the_largest_maximum_a_merge_may_be_of_any_size() -> None:
+    queue = queue_of(merge("all_0_1_1", "all_0_0_0", "all_1_1_0"), mutate("b_0_0_0_5", "all_0_0_0"))
+    lowered = Limits(
+        part_bytes=SIZES,
+        max_source_parts_bytes_for_merge=GIB,
+        max_bytes_to_merge_at_max_space_in_pool=GIB,
+        max_source_part_bytes_for_mutation=GIB - 1,
+    )
+    assert reason(queue, 0, lowered) is None
+    assert str(reason(queue, 1, lowered)).endswith(
+        "because source parts size (1.00 GiB) is greater than the current maximum (1024.00 MiB)."
+    )
+
+
+def test_the_limit_of_mutations_is_their_own() -> None:
+    queue = queue_of(mutate("all_0_0_0_5", "all_0_0_0"), get("b_0_0_0"))
+    assert reason(queue, 0, Limits(part_bytes=SIZES, max_source_parts_bytes_for_merge=1)) is None
+    assert reason(queue, 0, Limits(part_bytes=SIZES, max_source_part_bytes_for_mutation=GIB)) is None
+    assert reason(queue, 0, Limits(part_bytes=SIZES, max_source_part_bytes_for_mutation=0)) is not None
+    none = Limits(part_bytes=SIZES, max_source_parts_bytes_for_merge=0, max_source_part_bytes_for_mutation=0)
+    assert reason(queue, 1, none) is None
+
+
 # --- 16 and 17: drops among each other -----------------------------------------------------------------------
 
 

@@ -1,0 +1,48 @@
+"""Removes what has had its time: parts that are covered by others since long.
+
+ClickHouse: ReplicatedMergeTreeCleanupThread.cpp, `clearOldPartsAndRemoveFromZK`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from coordinator.api import CoordinationError, Delete, MultiFailed, NoNode, SessionLost
+from replica.environment import drawn_factor
+from replica.session import ServerSession
+from replica.storage.part_store import StoredPart
+from replica.table_state import TableState
+
+log = logging.getLogger(__name__)
+
+
+async def clean_up(state: TableState, session: ServerSession) -> None:
+    """Clean up now and again, until the session is lost."""
+    settings = state.structure.settings
+    while True:
+        spread = drawn_factor(state.environment.chance, "cleanup delay", 0, settings.cleanup_delay_period_random_add)
+        await asyncio.sleep(settings.cleanup_delay_period + spread)
+        try:
+            await remove_old_parts(state, session)
+        except SessionLost:
+            return
+        except (CoordinationError, OSError) as problem:
+            log.warning("%s: cannot clean up: %s", state.full_name, problem)
+
+
+async def remove_old_parts(state: TableState, session: ServerSession) -> None:
+    """Unregister and delete the parts that are outdated for longer than `old_parts_lifetime`."""
+    oldest = state.now() - state.structure.settings.old_parts_lifetime
+    for part in state.store.outdated_before(oldest):
+        await _unregister(state, session, part)
+        await state.store.delete(part)
+
+
+async def _unregister(state: TableState, session: ServerSession, part: StoredPart) -> None:
+    # The znode goes first: a part that is registered must be on the disk.
+    try:
+        await session.multi_checked([Delete(state.znodes.part(str(part.name)))])
+    except MultiFailed as failure:
+        if not isinstance(failure.error, NoNode):
+            raise failure.error from failure

@@ -1,0 +1,205 @@
+"""The queue is drained: slots of pools, failures that are put off and tried again, removal of what is done."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from coordinator.api import SessionLost
+from replica import executor
+from replica.executor import Executor
+from replica.log_entry import EntryType, LogEntry
+from replica.log_puller import LogPuller
+from replica.part_name import PartName
+from replica.pools import Pool, Pools
+from replica.queue import QueuedEntry
+from replica.settings import ServerSettings
+from replica.system_tables import system_table
+from tests.replica.cluster import ROOT, Cluster, eventually
+from tests.replica.idle import IdleReplica, fetch_of, idle_replica
+
+MERGE = LogEntry(
+    EntryType.MERGE_PARTS,
+    1000,
+    "r9",
+    new_part=PartName.parse("0_0_1_1"),
+    source_parts=(PartName.parse("0_0_0_0"), PartName.parse("0_1_1_0")),
+)
+
+
+@pytest.fixture
+async def r1(cluster: Cluster) -> AsyncIterator[IdleReplica]:
+    cluster.settings = ServerSettings(background_fetches_pool_size=1)
+    async with idle_replica(cluster, "r1") as replica:
+        yield replica
+
+
+@contextlib.asynccontextmanager
+async def executing(r1: IdleReplica, *entries: LogEntry) -> AsyncIterator[asyncio.Task[None]]:
+    for entry in entries:
+        await r1.session.create(f"{ROOT}/log/log-", entry.to_text().encode(), sequential=True)
+    await LogPuller(r1.state, r1.session).pull()
+    running = asyncio.create_task(Executor(r1.state, r1.session).run())
+    try:
+        yield running
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+def executing_as(monkeypatch: pytest.MonkeyPatch, act: Callable[[QueuedEntry], Any]) -> None:
+    """Entries do what the test says instead of what their type says."""
+
+    async def execute(_state: object, _session: object, queued: QueuedEntry) -> None:
+        await act(queued)
+
+    monkeypatch.setattr(executor, "execute", execute)
+
+
+async def nothing(_queued: QueuedEntry) -> None:
+    pass
+
+
+def first(r1: IdleReplica) -> QueuedEntry:
+    return next(iter(r1.state.queue))
+
+
+@pytest.mark.parametrize("problem", [OSError("the disk is full"), SessionLost("gone")], ids=["disk", "session"])
+async def test_a_failed_entry_stays_and_gives_its_slot_back(
+    r1: IdleReplica, monkeypatch: pytest.MonkeyPatch, problem: Exception
+) -> None:
+    tries: list[int] = []
+
+    async def fail_once(_queued: QueuedEntry) -> None:
+        tries.append(r1.state.server.pools.fetches.running)
+        if len(tries) == 1:
+            raise problem
+        await asyncio.Event().wait()
+
+    executing_as(monkeypatch, fail_once)
+    async with executing(r1, fetch_of("0_0_0_0")) as running:
+        await eventually(lambda: tries == [1, 1])
+        assert len(await r1.session.children(f"{ROOT}/replicas/r1/queue")) == 1
+        (row,) = (await system_table("replication_queue", [r1.state])).to_pylist()
+        told = "" if isinstance(problem, SessionLost) else str(problem)
+        assert (row["num_tries"], row["last_exception"], row["is_currently_executing"]) == (2, told, 1)
+        assert not running.done()
+
+
+async def test_a_failed_entry_is_put_off_and_tried_again_by_itself(
+    r1: IdleReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[float] = []
+
+    async def fail(queued: QueuedEntry) -> None:
+        ends.append(r1.state.now())
+        raise OSError("no")
+
+    executing_as(monkeypatch, fail)
+    async with executing(r1, fetch_of("0_0_0_0")):
+        await eventually(lambda: len(ends) == 7)
+    pauses = [later - earlier for earlier, later in pairwise(ends)]
+    assert all(pause >= 2**tries / 1000 for tries, pause in enumerate(pauses, 1)), "each pause doubles"
+    assert "Not executing" in first(r1).postpone_reason or first(r1).num_postponed == 0
+
+
+async def test_a_done_entry_leaves_memory_before_its_znode(r1: IdleReplica, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, int]] = []
+
+    async def look() -> None:
+        seen.append((len(r1.state.queue), len(await r1.session.children(f"{ROOT}/replicas/r1/queue"))))
+
+    executing_as(monkeypatch, nothing)
+    r1.before("delete", look)
+    async with executing(r1, fetch_of("0_0_0_0", create_time=1234)):
+        await eventually(lambda: seen == [(0, 1)])
+        znodes = r1.state.znodes
+        while (
+            await r1.session.children(znodes.queue)
+            or (await r1.session.get(znodes.max_processed_insert_time))[0] == b""
+        ):
+            await asyncio.sleep(0.005)
+        assert (await r1.session.get(znodes.min_unprocessed_insert_time))[0] == b"0"
+        assert (await r1.session.get(znodes.max_processed_insert_time))[0] == b"1234"
+
+
+async def test_an_entry_whose_znode_is_gone_or_out_of_reach_is_done_all_the_same(
+    r1: IdleReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executing_as(monkeypatch, nothing)
+    queue = f"{ROOT}/replicas/r1/queue"
+    r1.before("delete", lambda: r1.session.delete(f"{queue}/queue-0000000000"))
+    async with executing(r1, fetch_of("0_0_0_0")) as running:
+        await eventually(lambda: len(r1.state.queue) == 0)
+        await asyncio.sleep(0.01)
+        r1.before("delete", r1.session.close)
+        r1.state.queue.insert("queue-0000000009", fetch_of("0_1_1_0"))
+        r1.state.queue_changed.set()
+        await eventually(lambda: len(r1.state.queue) == 0)
+        await asyncio.sleep(0.01)
+        assert not running.done()
+
+
+async def test_no_more_fetches_run_than_the_pool_has_slots(r1: IdleReplica, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = asyncio.Event()
+    most = [0]
+
+    async def hold(_queued: QueuedEntry) -> None:
+        most[0] = max(most[0], r1.state.server.pools.fetches.running)
+        await gate.wait()
+
+    executing_as(monkeypatch, hold)
+    async with executing(r1, *(fetch_of(f"0_{n}_{n}_0") for n in range(4))):
+        await eventually(lambda: r1.state.server.pools.fetches.running == 1)
+        await asyncio.sleep(0.02)
+        rows = (await system_table("replication_queue", [r1.state])).to_pylist()
+        assert [row["is_currently_executing"] for row in rows] == [0, 0, 0, 1], "the running one went to the tail"
+        assert [row["position"] for row in rows] == [0, 1, 2, 3]
+        assert "1 fetches already executing" in rows[0]["postpone_reason"]
+        (table,) = (await system_table("replicas", [r1.state])).to_pylist()
+        assert (table["future_parts"], table["queue_size"], table["inserts_in_queue"]) == (1, 4, 4)
+        assert int(table["queue_oldest_time"].timestamp()) == 1000
+        gate.set()
+        await eventually(lambda: len(r1.state.queue) == 0)
+    assert most == [1]
+
+
+async def test_an_entry_without_a_slot_waits_for_one(r1: IdleReplica, monkeypatch: pytest.MonkeyPatch) -> None:
+    executing_as(monkeypatch, nothing)
+    pool = r1.state.server.pools.merges_mutations
+    pool.capacity = 0
+    async with executing(r1, MERGE):
+        await eventually(lambda: first(r1).num_tries == 1)
+        await asyncio.sleep(0.01)
+        assert not first(r1).currently_executing
+        pool.capacity, pool.running = 1, 1
+        pool.finish()
+        await eventually(lambda: len(r1.state.queue) == 0)
+    assert pool.running == 0
+
+
+def test_each_type_has_its_pool() -> None:
+    pools = Pools(ServerSettings())
+    assert (pools.fetches.capacity, pools.merges_mutations.capacity, pools.common.capacity) == (16, 32, 8)
+    expected = {
+        EntryType.GET_PART: pools.fetches,
+        EntryType.ATTACH_PART: pools.fetches,
+        EntryType.MERGE_PARTS: pools.merges_mutations,
+        EntryType.MUTATE_PART: pools.merges_mutations,
+        EntryType.DROP_RANGE: pools.common,
+        EntryType.ALTER_METADATA: pools.common,
+    }
+    assert {kind: pools.of(kind) for kind in expected} == expected
+
+
+def test_a_pool_gives_no_more_slots_than_it_has() -> None:
+    pool = Pool(2)
+    assert [pool.try_start() for _ in range(3)] == [True, True, False]
+    pool.finish()
+    assert pool.try_start()

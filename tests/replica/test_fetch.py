@@ -1,0 +1,339 @@
+"""A part from another replica: where it is looked for, what is refused, how it comes to count."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from replica.environment import PartFiles, PartRequest
+from replica.errors import (
+    ChecksumDoesntMatch,
+    ClickHouseError,
+    DuplicateDataPart,
+    NoReplicaHasPart,
+    PartIsTemporarilyLocked,
+)
+from replica.log_entry import EntryType, LogEntry
+from replica.operations import execute
+from replica.operations.commit_part import commit_part
+from replica.part_name import PartName
+from replica.queue import QueuedEntry
+from replica.storage.part_files import PartImage
+from replica.storage.part_store import PartState
+from replica.znodes import Host
+from tests.replica.cluster import ROOT, Cluster
+from tests.replica.idle import IdleReplica, fetch_of, idle_replica, piece_of
+
+
+@dataclass
+class Sources:
+    """Stands in for the way to other replicas: notes what is asked for, serves one image for everything."""
+
+    image: PartImage | None = None
+    asked: list[tuple[str, PartRequest, float]] = field(default_factory=list)
+
+    async def serve(self, source: object) -> str:
+        return "r1:9009"
+
+    async def fetch(self, address: str, request: PartRequest, deadline_seconds: float) -> PartFiles:
+        self.asked.append((address, request, deadline_seconds))
+        assert self.image is not None
+        return self.image.files
+
+    async def stop(self) -> None:
+        pass
+
+
+@dataclass
+class Fetching:
+    """Replica r1 fetches; r2 … exist as znodes only."""
+
+    cluster: Cluster
+    r1: IdleReplica
+    sources: Sources
+
+    async def source(self, name: str, *parts: str, active: bool = True, header: bytes | None = None) -> None:
+        session, root = self.r1.session, f"{ROOT}/replicas/{name}"
+        await session.create(root)
+        await session.create(f"{root}/host", Host(name, 9009, 0, "default", "t").to_text().encode())
+        await session.create(f"{root}/parts")
+        for part in parts:
+            content = self.r1_image(2).header.to_bytes() if header is None else header
+            await session.create(f"{root}/parts/{part}", content)
+        if active:
+            await session.create(f"{root}/is_active", b"x", ephemeral=True)
+
+    def r1_image(self, *keys: int) -> PartImage:
+        return piece_of(self.r1.state, *keys).image
+
+    def queued(self, part: str) -> QueuedEntry:
+        entry = self.r1.state.queue.insert(f"queue-{len(self.r1.state.queue):010}", fetch_of(part))
+        self.r1.state.queue.start(entry, 0)
+        return entry
+
+    async def get(self, part: str) -> None:
+        await execute(self.r1.state, self.r1.session, self.queued(part))
+
+    def on_disk(self) -> list[str]:
+        folder = self.cluster.folder / "r1" / "data" / "default" / "t"
+        return sorted(path.name for path in folder.iterdir())
+
+    async def registered(self) -> list[str]:
+        return await self.r1.session.children(f"{ROOT}/replicas/r1/parts")
+
+    def nothing_there(self) -> bool:
+        return self.on_disk() == [] and self.r1.state.store.parts() == []
+
+
+@pytest.fixture
+async def fetching(cluster: Cluster) -> AsyncIterator[Fetching]:
+    sources = Sources()
+    async with idle_replica(cluster, "r1", transfer=sources) as r1:
+        sources.image = piece_of(r1.state, 2).image
+        yield Fetching(cluster, r1, sources)
+
+
+async def test_a_fetched_part_is_registered_and_counts(fetching: Fetching) -> None:
+    await fetching.source("r2", "0_0_0_0")
+    await fetching.get("0_0_0_0")
+    expected = PartRequest(f"{ROOT}/replicas/r2", "0_0_0_0")
+    assert fetching.sources.asked == [("r2:9009", expected, 60.0)]
+    assert await fetching.registered() == fetching.on_disk() == ["0_0_0_0"]
+    value, _ = await fetching.r1.session.get(f"{ROOT}/replicas/r1/parts/0_0_0_0")
+    assert value == fetching.r1_image(2).header.to_bytes()
+    assert [part.state for part in fetching.r1.state.store.parts()] == [PartState.ACTIVE]
+
+
+async def test_only_active_replicas_that_have_it_are_asked(fetching: Fetching) -> None:
+    await fetching.source("r2", "0_0_0_0", active=False)
+    await fetching.source("r3", "0_1_1_0", "1_0_0_0")
+    await fetching.r1.session.create(f"{ROOT}/replicas/r4")  # being made, or being dropped
+    await fetching.r1.session.create(f"{ROOT}/replicas/r4/is_active", ephemeral=True)
+    with pytest.raises(NoReplicaHasPart, match="No active replica has part 0_0_0_0 or covering part"):
+        await fetching.get("0_0_0_0")
+    assert fetching.sources.asked == []
+
+
+async def test_every_replica_is_tried_before_giving_up(fetching: Fetching) -> None:
+    for name in ("r2", "r3", "r4", "r5"):
+        await fetching.source(name, *(f"0_{n}_{n}_0" for n in range(10) if name == "r5"))
+    for n in range(10):  # whoever comes first in the drawn order
+        await fetching.get(f"0_{n}_{n}_0")
+    assert [address for address, _, _ in fetching.sources.asked] == ["r5:9009"] * 10
+
+
+async def test_a_replica_never_asks_itself(fetching: Fetching) -> None:
+    await fetching.r1.session.create(f"{ROOT}/replicas/r1/is_active", ephemeral=True)
+    await fetching.r1.session.create(f"{ROOT}/replicas/r1/parts/0_0_0_0")
+    with pytest.raises(NoReplicaHasPart, match="No active replica"):
+        await fetching.get("0_0_0_0")
+
+
+async def test_the_source_is_drawn(fetching: Fetching) -> None:
+    for name in ("r2", "r3"):
+        await fetching.source(name, *(f"0_{n}_{n}_0" for n in range(20)))
+    for n in range(20):
+        await fetching.get(f"0_{n}_{n}_0")
+    assert {address for address, _, _ in fetching.sources.asked} == {"r2:9009", "r3:9009"}
+
+
+async def test_a_source_without_an_address_has_nothing(fetching: Fetching) -> None:
+    await fetching.source("r2", "0_0_0_0")
+    await fetching.r1.session.set(f"{ROOT}/replicas/r2/host", b"")
+    with pytest.raises(NoReplicaHasPart, match="no address"):
+        await fetching.get("0_0_0_0")
+
+
+# --- a covering part -----------------------------------------------------------------------------------------
+
+
+def merge(result: str, *sources: str) -> LogEntry:
+    names = tuple(map(PartName.parse, sources))
+    return LogEntry(EntryType.MERGE_PARTS, 1000, "r9", new_part=PartName.parse(result), source_parts=names)
+
+
+async def test_the_largest_part_that_covers_it_is_taken_instead(fetching: Fetching) -> None:
+    await fetching.source("r2", "0_0_0_0", "0_0_1_1", "0_0_2_2", "0_5_5_0")
+    queued = fetching.queued("0_0_0_0")
+    fetching.r1.state.queue.insert("queue-0000000007", merge("0_0_2_2", "0_0_0_0", "0_2_2_0"))
+    await execute(fetching.r1.state, fetching.r1.session, queued)
+    assert await fetching.registered() == ["0_0_2_2"]
+
+
+async def test_a_covering_part_that_the_log_has_not_told_of_is_refused(fetching: Fetching) -> None:
+    await fetching.source("r2", "0_0_1_1")
+    with pytest.raises(NoReplicaHasPart):
+        await fetching.get("0_0_0_0")
+    assert fetching.sources.asked == []
+
+
+async def test_a_refused_covering_part_ends_the_search(fetching: Fetching) -> None:
+    for name in ("r2", "r3"):
+        await fetching.source(name, "0_0_1_1")
+    searched: list[str] = []
+    children = fetching.r1.session.children
+
+    async def noted(path: str, watch: object = None) -> list[str]:
+        if path.endswith("/parts"):
+            searched.append(path)
+        return await children(path)
+
+    fetching.r1.session.children = noted  # type: ignore[method-assign, assignment]
+    with pytest.raises(NoReplicaHasPart):
+        await fetching.get("0_0_0_0")
+    assert len(searched) == 1
+
+
+async def test_a_covering_part_waits_for_older_entries_that_it_covers(fetching: Fetching) -> None:
+    await fetching.source("r2", "0_0_1_1")
+    older = fetching.queued("0_0_0_0")
+    newer = fetching.queued("0_1_1_0")
+    fetching.r1.state.queue.insert("queue-0000000007", merge("0_0_1_1", "0_0_0_0", "0_1_1_0"))
+    state = fetching.r1.state
+    running = asyncio.create_task(execute(state, fetching.r1.session, newer))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    await fetching.r1.session.get(ROOT)  # the search for a source has had its round trips
+    assert fetching.sources.asked == []
+    state.queue.finish_attempt(older)
+    await state.note_progress()
+    await running
+    assert [request.part_name for _, request, _ in fetching.sources.asked] == ["0_0_1_1"]
+
+
+# --- what is there already -----------------------------------------------------------------------------------
+
+
+async def test_a_part_that_is_here_and_registered_needs_no_fetch(fetching: Fetching) -> None:
+    store = fetching.r1.state.store
+    for name in ("0_0_2_2", "0_7_7_0"):
+        part = await store.publish(
+            await store.write_temporary("tmp_insert_", fetching.r1_image(2)), PartName.parse(name), 0
+        )
+        if name == "0_0_2_2":
+            store.activate(part, 0)
+        await fetching.r1.session.create(f"{ROOT}/replicas/r1/parts/{name}")
+    fetching.r1.state.queue.initialize([])
+    for wanted in ("0_1_1_0", "0_7_7_0"):  # covered; the own insert, not decided yet
+        await fetching.get(wanted)
+    assert fetching.sources.asked == []
+
+
+async def test_a_part_that_is_here_but_not_registered_is_not_the_one(fetching: Fetching) -> None:
+    store = fetching.r1.state.store
+    await store.publish(
+        await store.write_temporary("tmp_insert_", fetching.r1_image(2)), PartName.parse("0_0_0_0"), 0
+    )
+    await fetching.source("r2", "0_0_0_0")
+    with pytest.raises(PartIsTemporarilyLocked):
+        await fetching.get("0_0_0_0")
+    assert fetching.sources.asked == []
+
+
+# --- what comes is checked -----------------------------------------------------------------------------------
+
+
+async def test_a_part_that_was_damaged_on_the_way_is_refused(fetching: Fetching) -> None:
+    await fetching.source("r2", "0_0_0_0")
+    image = fetching.r1_image(2)
+    (name, content), *others = image.files.files
+    fetching.sources.image = PartImage(PartFiles(((name, content[:-1] + b"?"), *others)), image.header)
+    with pytest.raises(ClickHouseError):
+        await fetching.get("0_0_0_0")
+    assert fetching.nothing_there()
+    assert await fetching.registered() == []
+
+
+async def test_content_other_than_what_a_replica_has_registered_is_refused(fetching: Fetching) -> None:
+    await fetching.source("r2", "0_0_0_0")
+    fetching.sources.image = fetching.r1_image(4)
+    with pytest.raises(ChecksumDoesntMatch):
+        await fetching.get("0_0_0_0")
+    assert fetching.nothing_there()
+    assert await fetching.registered() == []
+
+
+# --- how it is registered ------------------------------------------------------------------------------------
+
+
+async def commit(fetching: Fetching, *keys: int) -> None:
+    store = fetching.r1.state.store
+    temporary = await store.write_temporary("tmp-fetch_", fetching.r1_image(*keys))
+    await commit_part(fetching.r1.state, fetching.r1.session, temporary, PartName.parse("0_0_0_0"))
+
+
+async def test_of_two_that_register_it_at_once_the_later_one_compares(fetching: Fetching) -> None:
+    await fetching.source("r2")
+    other = fetching.r1_image(4).header.to_bytes()
+    fetching.r1.before("multi", lambda: fetching.r1.session.create(f"{ROOT}/replicas/r2/parts/0_0_0_0", other))
+    with pytest.raises(ChecksumDoesntMatch):
+        await commit(fetching, 2)
+    assert fetching.nothing_there()
+
+
+async def test_of_two_equal_ones_at_once_both_count(fetching: Fetching) -> None:
+    await fetching.source("r2")
+    same = fetching.r1_image(2).header.to_bytes()
+    fetching.r1.before("multi", lambda: fetching.r1.session.create(f"{ROOT}/replicas/r2/parts/0_0_0_0", same))
+    await commit(fetching, 2)
+    assert await fetching.registered() == fetching.on_disk() == ["0_0_0_0"]
+
+
+async def test_what_an_earlier_try_has_registered_needs_no_registration(fetching: Fetching) -> None:
+    path = f"{ROOT}/replicas/r1/parts/0_0_0_0"
+    await fetching.r1.session.create(path, fetching.r1_image(2).header.to_bytes())
+    multis = fetching.r1.recorded_multis()
+    await asyncio.wait_for(commit(fetching, 2), 1)
+    assert multis == []
+    assert [part.state for part in fetching.r1.state.store.parts()] == [PartState.ACTIVE]
+
+
+async def test_it_counts_only_once_it_is_registered(fetching: Fetching) -> None:
+    seen: list[PartState] = []
+
+    async def look() -> None:
+        seen.extend(part.state for part in fetching.r1.state.store.parts())
+
+    fetching.r1.before("multi", look)
+    await commit(fetching, 2)
+    assert seen == [PartState.PRE_ACTIVE]
+
+
+async def test_a_refused_registration_leaves_nothing(fetching: Fetching) -> None:
+    fetching.r1.before("multi", lambda: fetching.r1.session.delete(f"{ROOT}/replicas/r1/parts"))
+    with pytest.raises(Exception, match="no such znode"):
+        await commit(fetching, 2)
+    assert fetching.nothing_there()
+
+
+async def test_a_name_that_is_taken_leaves_nothing_temporary(fetching: Fetching) -> None:
+    await commit(fetching, 2)
+    with pytest.raises(DuplicateDataPart):
+        await commit(fetching, 2)
+    assert fetching.on_disk() == ["0_0_0_0"]
+
+
+@pytest.mark.parametrize("refused", [True, False])
+async def test_a_cancelled_commit_ends_before_the_cancellation_does(fetching: Fetching, refused: bool) -> None:
+    begun = asyncio.Event()
+
+    async def slowly() -> None:
+        begun.set()
+        await asyncio.sleep(0.05)
+        if refused:
+            raise ChecksumDoesntMatch("refused")
+
+    fetching.r1.before("multi", slowly)
+    committing = asyncio.create_task(commit(fetching, 2))
+    await begun.wait()
+    committing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await committing
+    if refused:
+        assert fetching.nothing_there()
+    else:
+        assert [part.state for part in fetching.r1.state.store.parts()] == [PartState.ACTIVE]
+        assert await fetching.registered() == ["0_0_0_0"]
