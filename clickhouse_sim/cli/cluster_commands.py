@@ -1,23 +1,24 @@
-"""`up`, `down`, `kill`, `start`, `status`: a cluster of local processes."""
+"""`up`, `down`, `status`, `kill`, `start`, `pause`, `resume`, `logs`: a cluster of local processes."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from clickhouse_sim.cli.options import cluster_folder, output_format
-from clickhouse_sim.cli.render import Renderer, narrate
+from clickhouse_sim.cli.completion import complete_member
+from clickhouse_sim.cli.narration import narrate
+from clickhouse_sim.cli.options import cluster_folder, output_format, watch_option
 from clickhouse_sim.cli.zookeeper_address import ZooKeeperAddress
-from clickhouse_sim.cluster.cluster import Cluster
-from clickhouse_sim.cluster.coordination import (
-    Coordination,
-    EmbeddedCoordinator,
-    ExistingZooKeeper,
-    OwnZooKeeper,
-)
-from clickhouse_sim.cluster.folder import ClusterFolder, Settings
+
+if TYPE_CHECKING:
+    from clickhouse_sim.cli.render import Renderer
+    from clickhouse_sim.cluster.cluster import Cluster
+    from clickhouse_sim.cluster.coordination import Coordination
+    from clickhouse_sim.cluster.folder import Settings
+
+_member = click.argument("member", metavar="NAME", shell_complete=complete_member)
 
 _WHAT_NEXT = """Try next:
   chsim sql "CREATE TABLE t (id UInt64, name String)
@@ -84,10 +85,10 @@ def down(folder: Path) -> None:
 
 
 @click.command()
-@click.argument("member")
+@_member
 @cluster_folder
 def kill(member: str, folder: Path) -> None:
-    """End a replica (or the coordinator, or a ZooKeeper server) with SIGKILL, as a crash would.
+    """End a replica, the coordinator or a ZooKeeper server with SIGKILL, like a crash.
 
     \b
     chsim kill r2
@@ -97,33 +98,94 @@ def kill(member: str, folder: Path) -> None:
 
 
 @click.command()
-@click.argument("member")
+@_member
+@click.option("--no-wait", is_flag=True, help="Return as soon as the process serves, writable or not.")
 @cluster_folder
-def start(member: str, folder: Path) -> None:
-    """Start a replica (or the coordinator, or a ZooKeeper server) that does not run.
+def start(member: str, no_wait: bool, folder: Path) -> None:
+    """Start a replica, the coordinator or a ZooKeeper server again.
 
     \b
     chsim start r2
+
+    Returns when its tables can be written again: after a crash only the session timeout frees its place, and until
+    then it is read-only. What it waits for is told.
     """
-    ready = _cluster(folder).start(member)
+    cluster = _cluster(folder)
+    ready = cluster.start(member)
     narrate(f"{member} serves on {ready.endpoint} (pid {ready.pid}).")
+    if not no_wait:
+        from clickhouse_sim.cli.writable import wait_until_writable
+
+        wait_until_writable(cluster, member)
 
 
 @click.command()
+@_member
 @cluster_folder
-@output_format
-def status(folder: Path, output_format: str | None) -> None:
-    """Which processes run, and where they listen.
+def pause(member: str, folder: Path) -> None:
+    """Hold a replica or the coordinator with SIGSTOP, like a stall.
 
     \b
-    chsim status
+    chsim pause r2
     """
-    states = [asdict(state) for state in _cluster(folder).status()]
-    Renderer.chosen(output_format).table(list(states[0]), [list(state.values()) for state in states])
+    pid = _cluster(folder).pause(member)
+    narrate(f"Paused {member} (pid {pid}) with SIGSTOP. Let it go on with: chsim resume {member}")
+
+
+@click.command()
+@_member
+@cluster_folder
+def resume(member: str, folder: Path) -> None:
+    """Let a paused replica or coordinator go on (SIGCONT).
+
+    \b
+    chsim resume r2
+    """
+    pid = _cluster(folder).resume(member)
+    narrate(f"{member} (pid {pid}) goes on.")
+
+
+@click.command()
+@watch_option
+@cluster_folder
+@output_format
+def status(watch: float | None, folder: Path, renderer: Renderer) -> None:
+    """What runs where, how far it is behind, what is read-only.
+
+    \b
+    chsim status --watch 2
+
+    The lag of a replica is the number of log entries that it has still to copy into its queue or to carry out. Nobody
+    is waited for longer than a few seconds: who is silent "does not answer".
+    """
+    from clickhouse_sim.cli.cluster_status import status_listing
+    from clickhouse_sim.cli.watch import show
+
+    show(lambda: status_listing(folder), renderer, watch)
+
+
+@click.command()
+@_member
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is added, until Ctrl-C.")
+@click.option("-n", "--lines", type=click.IntRange(min=0), default=100, show_default=True, help="The last so many.")
+@cluster_folder
+def logs(member: str, follow: bool, lines: int, folder: Path) -> None:
+    """What the process of a replica or the coordinator wrote.
+
+    \b
+    chsim logs r2 -n 20 -f
+
+    The replication log of a table is another thing: chsim log.
+    """
+    from clickhouse_sim.cli.process_logs import show_log
+
+    show_log(_cluster(folder), member, lines, follow)
 
 
 def _coordination(coordinator: str | None, servers: str | None, zookeeper: str | None) -> Coordination | None:
     """What was asked for; None if nothing was."""
+    from clickhouse_sim.cluster.coordination import EmbeddedCoordinator, ExistingZooKeeper, OwnZooKeeper
+
     if zookeeper is not None:
         if coordinator or servers:
             raise click.UsageError("--zookeeper names one that is there: --coordinator and --servers start others.")
@@ -144,4 +206,7 @@ def _who_coordinates(settings: Settings) -> str:
 
 
 def _cluster(folder: Path) -> Cluster:
+    from clickhouse_sim.cluster.cluster import Cluster
+    from clickhouse_sim.cluster.folder import ClusterFolder
+
     return Cluster(ClusterFolder(folder.absolute()))

@@ -29,7 +29,11 @@ class _Address(click.ParamType[tuple[str, int]]):
 
 @click.group()
 def coordinator() -> None:
-    """The coordination service, which speaks ZooKeeper's protocol."""
+    """The coordination service, which speaks ZooKeeper's protocol.
+
+    \b
+    chsim coordinator serve --dir coordinator
+    """
 
 
 @coordinator.command("serve")
@@ -55,7 +59,11 @@ def serve_coordinator(listen: tuple[str, int], folder: Path, tick_ms: int) -> No
 
 @click.group()
 def replica() -> None:
-    """One server with its replicas of tables."""
+    """One server with its replicas of tables.
+
+    \b
+    chsim replica serve --name r1 --zookeeper 127.0.0.1:2181 --dir r1
+    """
 
 
 @replica.command("serve")

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 
 import clickhouse_sim
@@ -33,13 +34,29 @@ Launcher = Callable[[ClusterFolder, Settings, str], Sequence[str]]
 """The command line of a member's process."""
 
 
+class Condition(StrEnum):
+    """What a member does, as far as its process tells."""
+
+    SERVES = "serves"
+    STARTING = "starting"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+
+
 @dataclass(frozen=True, slots=True)
 class MemberState:
+    """A member and its process; the addresses are empty where it does not serve (or has none)."""
+
     name: str
-    running: bool
+    condition: Condition
     pid: int | None
-    address: str
+    endpoint: str
+    interserver: str
     log: str
+
+    @property
+    def running(self) -> bool:
+        return self.condition is Condition.SERVES
 
 
 def member_command(folder: ClusterFolder, settings: Settings, member: str) -> list[str]:
@@ -120,13 +137,30 @@ class Cluster:
     def kill(self, member: str) -> int:
         """End one member with SIGKILL, which lets it do nothing more; its pid. Raises ClusterError."""
         with self.folder.locked():
-            self.folder.require_member(member)
-            process = self.folder.process(member)
-            if process is None:
-                raise ClusterError(f"{member} is not running")
+            process = self._running(member)
             process.send(signal.SIGKILL)
             if not process.wait_gone(STOP_SECONDS):
                 raise ClusterError(f"{member} (pid {process.pid}) does not go away")
+            return process.pid
+
+    def pause(self, member: str) -> int:
+        """Let one member do nothing until `resume`, as a long stall would (SIGSTOP); its pid. Raises ClusterError."""
+        with self.folder.locked():
+            process = self._running(member)
+            if process.is_paused:
+                raise ClusterError(f"{member} is paused already: chsim resume {member}")
+            process.send(signal.SIGSTOP)
+            process.wait_paused(True, STOP_SECONDS)
+            return process.pid
+
+    def resume(self, member: str) -> int:
+        """Let a paused member go on (SIGCONT); its pid. Raises ClusterError."""
+        with self.folder.locked():
+            process = self._running(member)
+            if not process.is_paused:
+                raise ClusterError(f"{member} is not paused")
+            process.send(signal.SIGCONT)
+            process.wait_paused(False, STOP_SECONDS)
             return process.pid
 
     def down(self) -> list[str]:
@@ -143,41 +177,42 @@ class Cluster:
         members = [self._state(member) for member in settings.members]
         if settings.coordinator_names:
             return members
-        address = settings.zookeeper
-        return [MemberState("zookeeper", zookeeper.serves(address), pid=None, address=address, log=""), *members]
+        condition = Condition.SERVES if zookeeper.serves(settings.zookeeper) else Condition.STOPPED
+        foreign = MemberState("zookeeper", condition, pid=None, endpoint=settings.zookeeper, interserver="", log="")
+        return [foreign, *members]
 
     def living_replicas(self) -> dict[str, str]:
         """Name and endpoint address of every replica that serves."""
-        states = {name: self.folder.ready(name) for name in self.folder.settings().replica_names}
-        return {name: ready.endpoint for name, ready in states.items() if ready is not None}
+        states = map(self._state, self.folder.settings().replica_names)
+        return {state.name: state.endpoint for state in states if state.running}
 
     def coordinator_address(self) -> str:
-        """Where the coordination service is asked. Raises ClusterUnreachable when none of its members runs."""
+        """Where the coordination service is asked. Raises ClusterUnreachable when none of its members serves."""
         settings = self.folder.settings()
-        if settings.zookeeper:
-            names = settings.coordinator_names
-            if names and not any(self.folder.ready(name) for name in names):
-                raise ClusterUnreachable(f"no ZooKeeper server is running: start one with chsim start {names[0]}")
-            return settings.zookeeper
-        ready = self.folder.ready(COORDINATOR)
-        if ready is None:
-            raise ClusterUnreachable("the coordinator is not running: start it with chsim start coordinator")
-        return ready.endpoint
+        if not settings.zookeeper:
+            return self._serving(COORDINATOR, "the coordinator")
+        names = settings.coordinator_names
+        if names and not any(self._state(name).running for name in names):
+            raise ClusterUnreachable(f"no ZooKeeper server is running: start one with chsim start {names[0]}")
+        return settings.zookeeper
 
     def chosen_replica(self, name: str | None) -> tuple[str, str]:
         """Name and endpoint of the replica of that name, or of the first one that serves.
 
         Raises UnknownMember, and ClusterUnreachable when it does not serve.
         """
-        living = self.living_replicas()
         if name is None:
+            living = self.living_replicas()
             if not living:
                 raise ClusterUnreachable("no replica is running: see chsim status, or start one with chsim start r1")
             return next(iter(living.items()))
         self.folder.require_member(name)
-        if name not in living:
-            raise ClusterUnreachable(f"{name} is not running: start it with chsim start {name}")
-        return name, living[name]
+        return name, self._serving(name, name)
+
+    def member(self, name: str) -> MemberState:
+        """One member. Raises UnknownMember."""
+        self.folder.require_member(name)
+        return self._state(name)
 
     # --- members ---------------------------------------------------------------------------------------------
 
@@ -262,10 +297,11 @@ class Cluster:
         return self._end(settings.replica_names) + self._end(settings.coordinator_names)
 
     def _end(self, members: Sequence[str]) -> list[str]:
-        """SIGTERM to all of them, a bounded wait, then SIGKILL."""
+        """SIGTERM to all of them (a paused one must go on to hear it), a bounded wait, then SIGKILL."""
         running = {member: process for member in members if (process := self.folder.process(member))}
         for process in running.values():
             process.send(signal.SIGTERM)
+            process.send(signal.SIGCONT)
         deadline = time.monotonic() + STOP_SECONDS
         for process in running.values():
             if not process.wait_gone(max(0.0, deadline - time.monotonic())):
@@ -273,13 +309,41 @@ class Cluster:
                 process.wait_gone(STOP_SECONDS)
         return list(running)
 
+    def _running(self, member: str) -> ProcessId:
+        """Its process. Raises UnknownMember, and ClusterError when there is none."""
+        self.folder.require_member(member)
+        process = self.folder.process(member)
+        if process is None:
+            raise ClusterError(f"{member} is not running")
+        return process
+
+    def _serving(self, member: str, called: str) -> str:
+        """Its endpoint. Raises ClusterUnreachable when it does not serve."""
+        state = self._state(member)
+        match state.condition:
+            case Condition.SERVES:
+                return state.endpoint
+            case Condition.PAUSED:
+                raise ClusterUnreachable(f"{called} is paused: let it go on with chsim resume {member}")
+            case Condition.STARTING:
+                raise ClusterUnreachable(f"{called} is starting: try again")
+        raise ClusterUnreachable(f"{called} is not running: start it with chsim start {member}")
+
     def _state(self, member: str) -> MemberState:
         process, ready = self.folder.process(member), self.folder.ready(member)
+        if process is None:
+            condition = Condition.STOPPED
+        elif process.is_paused:
+            condition = Condition.PAUSED
+        else:
+            condition = Condition.STARTING if ready is None else Condition.SERVES
+        addresses = ready.addresses if ready else {}
         return MemberState(
             name=member,
-            running=ready is not None,
+            condition=condition,
             pid=process.pid if process else None,
-            address=ready.endpoint if ready else "",
+            endpoint=addresses.get("endpoint", ""),
+            interserver=addresses.get("interserver", ""),
             log=str(self.folder.log(member)),
         )
 

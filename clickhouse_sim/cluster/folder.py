@@ -12,10 +12,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 from clickhouse_sim.cluster.errors import ClusterError, ClusterUnreachable, UnknownMember
 from clickhouse_sim.cluster.processes import ProcessId
@@ -133,10 +135,22 @@ class ClusterFolder:
 
     def last_log_lines(self, member: str, count: int = 5) -> str:
         try:
-            lines = self.log(member).read_text(errors="replace").splitlines()
+            with self.log(member).open(errors="replace") as lines:
+                return "".join(deque(lines, maxlen=count)).rstrip("\n")
         except OSError:
             return ""
-        return "\n".join(lines[-count:])
+
+    def known_members(self) -> list[str]:
+        """Names to complete; none where there is no cluster."""
+        try:
+            return list(self.settings().members)
+        except ClusterError:
+            return []
+
+    def known_tables(self) -> list[str]:
+        """Names to complete: the tables of which a replica here keeps a definition, sorted."""
+        definitions = self.root.glob("r*/data/metadata/default/*.json")
+        return sorted({unquote(path.stem) for path in definitions})
 
     @contextmanager
     def locked(self) -> Iterator[None]:
