@@ -3,8 +3,10 @@
 | call | request | answer |
 |---|---|---|
 | `do_action("command", …)` | a command as `commands.to_json` writes it | one result a row, each a JSON object |
-| `do_get(ticket)` | `{"database", "table", "columns"}`; columns null: all | the table's rows |
+| `do_get(ticket)` | `{"database", "table", "columns", "paths"}`; columns null: all | the table's rows |
 | `do_put(descriptor)` | `{"database", "table", "options"}`, then record batches | after each batch its outcome |
+
+The `paths` of a scan, which may be left out, are what system.zookeeper lists.
 
 A record batch of `do_put` is one inserted block; its source number is its place in the call, from 0. Its outcome
 comes back as one metadata message, the JSON of a `BlockOutcome`, or `{"error": <JSON of a ClickHouseError>}`, with
@@ -14,7 +16,7 @@ which the call ends. All other errors come as `flight_errors` sends them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -27,6 +29,7 @@ from replica.transfer.flight_host import HostedFlightServer, request_record, tex
 
 _LONGEST_NAME = 1024
 _MOST_COLUMNS = 100_000
+_MOST_PATHS = 1000
 _ROWS_PER_BATCH = 65_536
 
 # How long a server is given for one thing; whoever asks may give up sooner.
@@ -44,7 +47,7 @@ class Server(Protocol):
         self, database: str, table: str, options: InsertOptions, source_number: int, block: pa.Table
     ) -> BlockOutcome: ...
 
-    async def scan(self, database: str, table: str, columns: list[str] | None) -> pa.Table:
+    async def scan(self, database: str, table: str, columns: list[str] | None, paths: Sequence[str] = ()) -> pa.Table:
         """A snapshot of the table's rows; of all columns when none are named."""
         ...
 
@@ -70,7 +73,8 @@ class Endpoint(HostedFlightServer):
         with sent_as_flight_errors():
             record = request_record(ticket.ticket)
             database, table = _table_of(record)
-            rows = self.answer(self._server.scan(database, table, _columns_of(record)), _ANSWER_SECONDS)
+            scanning = self._server.scan(database, table, _columns_of(record), _paths_of(record))
+            rows = self.answer(scanning, _ANSWER_SECONDS)
             batches = rows.to_batches(max_chunksize=_ROWS_PER_BATCH)
             return flight.RecordBatchStream(pa.RecordBatchReader.from_batches(rows.schema, batches))
 
@@ -107,6 +111,17 @@ def _columns_of(record: dict[str, Any]) -> list[str] | None:
     if not isinstance(columns, list) or len(columns) > _MOST_COLUMNS or not all(isinstance(c, str) for c in columns):
         raise BadArguments("the columns of a scan must be a list of names, or null for all of them")
     return columns
+
+
+def _paths_of(record: dict[str, Any]) -> list[str]:
+    paths = record.get("paths", [])
+    if not isinstance(paths, list) or len(paths) > _MOST_PATHS or not all(_is_path(path) for path in paths):
+        raise BadArguments("the paths of a scan must be a list of znode paths")
+    return paths
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= _LONGEST_NAME and value.isprintable()
 
 
 def _options_of(record: dict[str, Any]) -> InsertOptions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -17,6 +17,8 @@ from replica.errors import ClickHouseError, LogicalError, NetworkError, TypeMism
 from replica.transfer.flight_client import connect
 from replica.transfer.flight_errors import received_as_clickhouse_errors
 
+# Longer than a server itself waits for anything: OPTIMIZE gives up after ten minutes, and says what is missing.
+_PATIENCE_SECONDS = 900.0
 _PATIENCE_AT_CLOSE_SECONDS = 5.0
 
 
@@ -27,7 +29,7 @@ class EndpointClient:
     nobody answers, the server dies meanwhile, or `seconds` pass without an answer.
     """
 
-    def __init__(self, address: str, seconds: float = 600.0) -> None:
+    def __init__(self, address: str, seconds: float = _PATIENCE_SECONDS) -> None:
         self._address = address
         self._seconds = seconds
         self._client = connect(address)
@@ -49,9 +51,11 @@ class EndpointClient:
                 json.loads(result.body.to_pybytes()) for result in self._client.do_action(action, self._bounded())
             ]
 
-    def scan(self, database: str, table: str, columns: list[str] | None = None) -> pa.Table:
-        """A snapshot of the table's rows, of these columns or of all."""
-        ticket = json.dumps({"database": database, "table": table, "columns": columns})
+    def scan(
+        self, database: str, table: str, columns: list[str] | None = None, paths: Sequence[str] = ()
+    ) -> pa.Table:
+        """A snapshot of the table's rows, of these columns or of all; of system.zookeeper those below the paths."""
+        ticket = json.dumps({"database": database, "table": table, "columns": columns, "paths": list(paths)})
         with received_as_clickhouse_errors(self._address):
             return self._client.do_get(flight.Ticket(ticket.encode()), self._bounded()).read_all()
 

@@ -212,6 +212,10 @@ class NoCommonType(ClickHouseError):
     code, name = 386, "NO_COMMON_TYPE"
 
 
+class InsertWasDeduplicated(ClickHouseError):
+    code, name = 389, "INSERT_WAS_DEDUPLICATED"
+
+
 class QueryWasCancelled(ClickHouseError):
     code, name = 394, "QUERY_WAS_CANCELLED"
 

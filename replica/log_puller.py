@@ -63,6 +63,7 @@ class LogPuller:
     async def pull(self, watch: Watch | None = None) -> int:
         """Copy every new entry; the version of the log znode that the copy is at least as new as."""
         async with self._one_at_a_time:
+            self._state.queue_update_started = self._state.now()
             session, table = self._session, self._znodes.table
             pointer_text, _ = await session.get(self._znodes.log_pointer)
             _, log_stat = await session.get(table.log)
@@ -71,6 +72,7 @@ class LogPuller:
             new = [name for name in names if name >= f"log-{pointer:010d}"]
             for batch in self._batches(new):
                 await self._copy(batch)
+            self._state.last_queue_update = self._state.now()
             return log_stat.version
 
     async def _pointer(self, text: bytes, names: list[str]) -> int:
@@ -106,7 +108,6 @@ class LogPuller:
         for path, entry in zip(results, entries, strict=False):
             assert isinstance(path, str)
             state.queue.insert(path.rsplit("/", 1)[1], entry)
-        state.last_queue_update = state.now()
         state.queue_changed.set()
 
     async def _read(self, names: list[str]) -> list[tuple[bytes, Stat]]:

@@ -26,6 +26,8 @@ from replica.schema.types import DataType, Kind
 UNPARTITIONED = "all"
 
 _ID = re.compile(r"[0-9A-Za-z-]+", re.ASCII)
+_NUMBER = re.compile(r"-?[0-9]{1,20}", re.ASCII)
+_DAY = re.compile(r"[0-9]{8}", re.ASCII)
 _EPOCH = datetime.date(1970, 1, 1)
 
 # The tags under which values of other types than whole numbers enter a hashed id (`FieldVisitorHash`).
@@ -100,6 +102,16 @@ class PartitionKey:
         groups = _groups([column.codes() for column in columns])
         ids = [partition_id([column.element(int(rows[0])) for column in columns]) for rows in groups]
         return list(zip(ids, _pieces(block, groups), strict=True))
+
+    def value_of(self, partition_id: str) -> str:
+        """The value as `id_of` takes it, as far as the id tells it: no key, or one whole number or Date; else ""."""
+        kinds = [expression.type.kind for expression in self.key.expressions]
+        if not kinds:
+            return "tuple()"
+        if kinds == [Kind.DATE] and _DAY.fullmatch(partition_id):
+            return f"{partition_id[:4]}-{partition_id[4:6]}-{partition_id[6:]}"
+        is_number = kinds in ([Kind.UNSIGNED], [Kind.SIGNED]) and _NUMBER.fullmatch(partition_id)
+        return partition_id if is_number else ""
 
     def id_of(self, text: str) -> str:
         """The id of the partition that a PARTITION clause names by value: `202401`, `(202401, 'a')`, `tuple()`.

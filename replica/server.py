@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,12 +38,14 @@ from replica.pools import Pools
 from replica.quoting import did_you_mean
 from replica.session import SessionKeeper
 from replica.settings import ServerSettings
-from replica.system_tables import SYSTEM_TABLES, system_table
+from replica.system_tables import SYSTEM_TABLES, Asked, scan_system_table, system_table
 from replica.table import ReplicatedTable
 from replica.table_state import ServerShare
 from replica.znodes import Host
+from replica.zookeeper_log import ZooKeeperLog
 
 DEFAULT_DATABASE = "default"
+SYSTEM_DATABASE = "system"
 _UUID_FILE = "uuid"
 
 
@@ -79,7 +82,7 @@ class Server:
         environment = self._environment
         server_uuid = await self._server_uuid()
         self._identifier = f"pid: {environment.chance.choose('pid', range(1, 1 << 22))}, random: {self._draw(64)}"
-        sessions = SessionKeeper(environment.coordinator, server_uuid)
+        sessions = SessionKeeper(environment.coordinator, server_uuid, ZooKeeperLog(environment.clock))
         self._share = ServerShare(
             environment, self._config.settings, sessions, Pools(self._config.settings), server_uuid
         )
@@ -167,6 +170,12 @@ class Server:
                     raise KeeperException(f"The table could not be registered: {problem}") from problem
 
     def _describe(self, command: DescribeTable) -> list[dict[str, Any]]:
+        if command.database == SYSTEM_DATABASE:
+            columns = system_table(command.table).columns.columns
+            return [
+                {"name": each.name, "type": each.type, "default_type": "", "default_expression": ""}
+                for each in columns
+            ]
         schema = self.table(command.database, command.table).state.structure.schema
         return [
             {
@@ -194,12 +203,23 @@ class Server:
         """Insert one block, the `source_number`-th of its INSERT. After a ClickHouseError nothing is written."""
         return await self.table(database, table).insert(options, source_number, block)
 
-    async def scan(self, database: str, table: str, columns: list[str] | None = None) -> pa.Table:
-        """The rows of a table at this moment, or of a system table. Raises ClickHouseError."""
-        if database == "system":
-            rows = await system_table(table, [each.state for _, each in sorted(self._tables.items())])
+    async def scan(
+        self, database: str, table: str, columns: list[str] | None = None, paths: Sequence[str] = ()
+    ) -> pa.Table:
+        """The rows of a table at this moment, or of a system table. Raises ClickHouseError.
+
+        `paths` are the znodes whose children system.zookeeper is to list; no other table looks at them.
+        """
+        if database == SYSTEM_DATABASE:
+            await self.started.wait()
+            rows = await scan_system_table(table, self._asked(paths))
             return rows if columns is None else rows.select(columns)
         return await self.table(database, table).scan(columns)
+
+    def _asked(self, paths: Sequence[str]) -> Asked:
+        assert self._share is not None
+        states = [each.state for _, each in sorted(self._tables.items())]
+        return Asked(self._config.name, self._config.macros, self._share, states, paths)
 
     def table(self, database: str, name: str) -> ReplicatedTable:
         """Raises UnknownTable."""

@@ -12,12 +12,15 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
 
 from coordinator.api import (
     ANY_VERSION,
     Check,
     CoordinationError,
     Coordinator,
+    Create,
+    Delete,
     MultiFailed,
     NodeExists,
     NoNode,
@@ -25,9 +28,11 @@ from coordinator.api import (
     Result,
     Session,
     SessionLost,
+    Set,
     Stat,
     Watch,
 )
+from replica.zookeeper_log import Call, Children, Exists, Failure, Get, Multi, Request, ZooKeeperLog
 
 SESSIONS_PATH = "/clickhouse/sessions/zookeeper"
 RECONNECT_SECONDS = 0.5
@@ -36,14 +41,15 @@ log = logging.getLogger(__name__)
 
 
 class ServerSession:
-    """A live session of this server, with its check and a count of the round trips made.
+    """A live session of this server, with its check, a log of its requests and a count of the round trips made.
 
     Speaks the `Session` port; `multi_checked` is the addition.
     """
 
-    def __init__(self, session: Session, guard_path: str, guard_version: int) -> None:
+    def __init__(self, session: Session, guard_path: str, guard_version: int, log: ZooKeeperLog) -> None:
         self._session = session
         self._guard = Check(guard_path, guard_version)
+        self._log = log
         self.round_trips: Counter[str] = Counter()
 
     @property
@@ -58,36 +64,53 @@ class ServerSession:
         await self._session.wait_dead()
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
-        self.round_trips["create"] += 1
-        return await self._session.create(path, data, ephemeral=ephemeral, sequential=sequential)
+        with self._asking("create", Create(path, data, ephemeral, sequential)) as call:
+            call.result = created = await self._session.create(path, data, ephemeral=ephemeral, sequential=sequential)
+            return created
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        self.round_trips["delete"] += 1
-        await self._session.delete(path, version)
+        with self._asking("delete", Delete(path, version)):
+            await self._session.delete(path, version)
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
-        self.round_trips["set"] += 1
-        return await self._session.set(path, data, version)
+        with self._asking("set", Set(path, data, version)) as call:
+            call.result = stat = await self._session.set(path, data, version)
+            return stat
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
-        self.round_trips["get"] += 1
-        return await self._session.get(path, watch)
+        with self._asking("get", Get(path, watch is not None)) as call:
+            data, call.result = await self._session.get(path, watch)
+            return data, call.result
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
         self.round_trips["get_many"] += 1
-        return await self._session.get_many(paths)
+        with ExitStack() as stack:
+            calls = [stack.enter_context(self._log.call(self.session_id, Get(path, False))) for path in paths]
+            answers = await self._session.get_many(paths)
+            for call, answer in zip(calls, answers, strict=True):
+                call.result = Failure(NoNode) if answer is None else answer[1]
+            return answers
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        self.round_trips["exists"] += 1
-        return await self._session.exists(path, watch)
+        with self._asking("exists", Exists(path, watch is not None)) as call:
+            stat = await self._session.exists(path, watch)
+            call.result = Failure(NoNode) if stat is None else stat
+            return stat
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        self.round_trips["children"] += 1
-        return await self._session.children(path, watch)
+        with self._asking("children", Children(path, watch is not None)) as call:
+            call.result = names = await self._session.children(path, watch)
+            return names
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        self.round_trips["multi"] += 1
-        return await self._session.multi(operations)
+        with self._asking("multi", Multi(tuple(operations))) as call:
+            call.result = results = await self._session.multi(operations)
+            return results
+
+    def _asking(self, what: str, request: Request) -> AbstractContextManager[Call]:
+        """A round trip, counted and logged."""
+        self.round_trips[what] += 1
+        return self._log.call(self.session_id, request)
 
     async def multi_checked(self, operations: Sequence[Operation]) -> list[Result]:
         """A multi that is refused, with `SessionLost`, once a later session of this server exists."""
@@ -111,7 +134,7 @@ async def ensure_path(session: Session, path: str) -> None:
             await session.create("/" + "/".join(steps[:depth]))
 
 
-async def open_server_session(coordinator: Coordinator, server_uuid: str) -> ServerSession:
+async def open_server_session(coordinator: Coordinator, server_uuid: str, requests: ZooKeeperLog) -> ServerSession:
     """A new session whose check outdates those of all earlier sessions of this server.
 
     This write goes first, so it also makes the session's reads safe on an ensemble, where a server may lag behind: it
@@ -126,14 +149,15 @@ async def open_server_session(coordinator: Coordinator, server_uuid: str) -> Ser
     except NoNode:
         await ensure_path(session, guard)
         stat = await session.set(guard, b"")
-    return ServerSession(session, guard, stat.version)
+    return ServerSession(session, guard, stat.version, requests)
 
 
 class SessionKeeper:
-    """Keeps the one live session that all tables of a server share."""
+    """Keeps the one live session that all tables of a server share; `requests` is the log of all its sessions."""
 
-    def __init__(self, coordinator: Coordinator, server_uuid: str) -> None:
+    def __init__(self, coordinator: Coordinator, server_uuid: str, requests: ZooKeeperLog) -> None:
         self._coordinator = coordinator
+        self.requests = requests
         self._server_uuid = server_uuid
         self._session: ServerSession | None = None
         self._arrived = asyncio.Event()
@@ -156,7 +180,7 @@ class SessionKeeper:
         try:
             while True:
                 try:
-                    self._session = await open_server_session(self._coordinator, self._server_uuid)
+                    self._session = await open_server_session(self._coordinator, self._server_uuid, self.requests)
                 except CoordinationError as problem:
                     self.last_error = str(problem)
                     await asyncio.sleep(RECONNECT_SECONDS)

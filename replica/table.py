@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 
 import pyarrow as pa
 
@@ -16,8 +15,9 @@ from replica.background.attach import check_up_parts
 from replica.background.restart import keep_active
 from replica.commands import BlockOutcome, CreateTable, InsertOptions, OptimizeTable
 from replica.environment import PartFiles
-from replica.errors import BadArguments, BadDataPartName, ClickHouseError, KeeperException, TimeoutExceeded
+from replica.errors import BadDataPartName, ClickHouseError, KeeperException, TimeoutExceeded
 from replica.insert.sink import insert_block
+from replica.macros import expanded
 from replica.optimize import Optimize
 from replica.part_name import PartName
 from replica.partition import check_partition_id
@@ -30,7 +30,6 @@ from replica.znodes import Host, ReplicaZnodes, TableZnodes, checked_replica_nam
 
 log = logging.getLogger(__name__)
 
-_MACRO = re.compile(r"\{(\w+)\}")
 _RETRY_SECONDS = 1.0
 _OPTIMIZE_SECONDS = 600
 
@@ -49,7 +48,9 @@ class ReplicatedTable:
             fsync=bool(structure.settings.fsync_after_insert),
         )
         znodes = replica_znodes(definition, macros)
-        self.state = TableState(server, definition.database, definition.table, structure, znodes, store)
+        self.state = TableState(
+            server, definition.database, definition.table, definition.uuid, structure, znodes, store
+        )
 
     @property
     def creator_info(self) -> str:
@@ -153,14 +154,5 @@ def replica_znodes(definition: CreateTable, macros: dict[str, str]) -> ReplicaZn
         "table": definition.table,
         "uuid": definition.uuid,
     }
-
-    def filled(text: str) -> str:
-        def value(match: re.Match[str]) -> str:
-            if match[1] not in values:
-                raise BadArguments(f"No macro {{{match[1]}}}: this server has {', '.join(sorted(values))}")
-            return values[match[1]]
-
-        return _MACRO.sub(value, text)
-
-    table = TableZnodes(checked_table_path(filled(definition.zookeeper_path)))
-    return table.replica(checked_replica_name(filled(definition.replica_name)))
+    table = TableZnodes(checked_table_path(expanded(definition.zookeeper_path, values)))
+    return table.replica(checked_replica_name(expanded(definition.replica_name, values)))

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from replica.environment import Environment
 from replica.errors import TableIsReadOnly
 from replica.insert.block_number import BlockNumbers
 from replica.optimize import Optimizer
+from replica.part_log import PartLog, TableOfEvents, TablePartLog
 from replica.part_name import PartName
 from replica.pools import Pools
 from replica.queue import ReplicationQueue
+from replica.running_operations import RunningOperations
 from replica.session import ServerSession, SessionKeeper
 from replica.settings import ServerSettings
 from replica.storage.part_store import PartStore, StoredPart
@@ -32,6 +34,7 @@ class ServerShare:
     sessions: SessionKeeper
     pools: Pools
     server_uuid: str
+    part_log: PartLog = field(default_factory=PartLog)
 
 
 class TableState:
@@ -42,6 +45,7 @@ class TableState:
         server: ServerShare,
         database: str,
         name: str,
+        uuid: str,
         structure: TableStructure,
         znodes: ReplicaZnodes,
         store: PartStore,
@@ -50,6 +54,7 @@ class TableState:
         self.environment = server.environment
         self.database = database
         self.name = name
+        self.uuid = uuid
         self.structure = structure
         self.znodes = znodes
         self.store = store
@@ -61,6 +66,12 @@ class TableState:
         self.uncertain_parts = UncertainParts()
         self.last_queue_update_exception = ""
         self.last_queue_update = 0.0
+        self.queue_update_started = 0.0
+        self.part_log = TablePartLog(
+            server.part_log, self.environment.clock, TableOfEvents(database, name, uuid, structure.partition_key)
+        )
+        self.running = RunningOperations(self.environment.clock, self.part_log)
+        self.readonly_since: float | None = self.now()
         self._session: ServerSession | None = None
         self._optimizer: Optimizer | None = None
         self._readonly_reason = "it is starting"
@@ -104,8 +115,11 @@ class TableState:
     def become_active(self, session: ServerSession, optimizer: Optimizer) -> None:
         self._session = session
         self._optimizer = optimizer
+        self.readonly_since = None
 
     def become_readonly(self, reason: str) -> None:
+        if self.readonly_since is None:
+            self.readonly_since = self.now()
         self._session = None
         self._optimizer = None
         self._readonly_reason = reason

@@ -138,6 +138,10 @@ class TableZnodes:
         return f"{self.root}/temp/abandonable_lock-other"
 
     @property
+    def lost_part_count(self) -> str:
+        return f"{self.root}/lost_part_count"
+
+    @property
     def table_shared_id(self) -> str:
         return f"{self.root}/table_shared_id"
 
@@ -236,7 +240,7 @@ def later_additions(table: TableZnodes) -> list[tuple[str, str]]:
         (f"{root}/alter_partition_version", ""),
         (f"{root}/async_blocks", ""),
         (f"{root}/deduplication_hashes", ""),
-        (f"{root}/lost_part_count", ""),
+        (table.lost_part_count, ""),
         (f"{root}/temp/abandonable_lock-insert", ""),
         (f"{root}/temp/abandonable_lock-other", ""),
         (f"{root}/lightweight_updates", ""),

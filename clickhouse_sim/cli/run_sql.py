@@ -14,7 +14,16 @@ from clickhouse_sim.cluster.cluster import Cluster
 from clickhouse_sim.cluster.errors import ClusterError, ClusterUnreachable
 from clickhouse_sim.cluster.folder import ClusterFolder
 from clickhouse_sim.sql.insert import InsertValues
-from clickhouse_sim.sql.run import Creation, answer, create_table, describe, insert_values, show_tables
+from clickhouse_sim.sql.optimize import Optimization
+from clickhouse_sim.sql.run import (
+    Creation,
+    answer,
+    create_table,
+    describe,
+    insert_values,
+    optimize,
+    show_tables,
+)
 from clickhouse_sim.sql.select import Answer, Query
 from clickhouse_sim.sql.statements import ShowTables, parse_statements
 from replica.commands import CreateTable, DescribeTable
@@ -40,10 +49,14 @@ def run_sql(text: str, folder: Path, replica: str | None, renderer: Renderer) ->
                     _ask(statement, client, renderer)
 
 
-def _ask(statement: Query | ShowTables | DescribeTable, client: EndpointClient, renderer: Renderer) -> None:
+def _ask(
+    statement: Query | Optimization | ShowTables | DescribeTable, client: EndpointClient, renderer: Renderer
+) -> None:
     match statement:
         case Query():
             _show(answer(statement, client), renderer)
+        case Optimization():
+            _show(optimize(statement, client), renderer)
         case ShowTables():
             _show(show_tables(statement.database, client), renderer)
         case DescribeTable():

@@ -12,7 +12,6 @@ from clickhouse_sim.cli.ask import system_rows
 from clickhouse_sim.cli.narration import narrate
 from clickhouse_sim.cluster.cluster import Cluster
 from clickhouse_sim.cluster.errors import ClusterError, ClusterUnreachable
-from clickhouse_sim.cluster.folder import COORDINATOR
 from replica.errors import ClickHouseError
 
 _POLL_SECONDS = 0.1
@@ -29,7 +28,7 @@ def wait_until_writable(cluster: Cluster, member: str) -> None:
 
     Raises ClusterError when that is not so within the session timeout and a little more.
     """
-    if member == COORDINATOR:
+    if member not in cluster.folder.settings().replica_names:
         return
     seconds = cluster.folder.settings().session_timeout + _SLACK_SECONDS
     deadline = time.monotonic() + seconds

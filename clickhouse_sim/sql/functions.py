@@ -60,7 +60,9 @@ _ANY_CASE: dict[str, Function] = {
     "round": Function("round_even({0}, 0)"),
     "sign": _plain("sign"),
     "mod": Function("({0}) % ({1})", 2, 2),
-    "length": Function("octet_length(encode({0}))"),
+    "length": Function(
+        "CASE WHEN typeof({0}) LIKE '%[]' THEN len({0}) ELSE octet_length(encode(CAST({0} AS VARCHAR))) END"
+    ),
     "lower": _plain("lower"),
     "upper": _plain("upper"),
     "concat": Function("concat({*})", 1, _ANY_NUMBER),
@@ -113,9 +115,10 @@ _EXACT_CASE: dict[str, Function] = {
     "lessOrEquals": Function("({0}) <= ({1})", 2, 2),
     "greaterOrEquals": Function("({0}) >= ({1})", 2, 2),
     "isNotNull": Function("({0}) IS NOT NULL"),
-    "empty": Function("({0}) = ''"),
-    "notEmpty": Function("({0}) <> ''"),
+    "empty": Function("len({0}) = 0"),
+    "notEmpty": Function("len({0}) > 0"),
     "lengthUTF8": _plain("length"),
+    "has": _plain("list_contains", 2, 2),
     "startsWith": _plain("starts_with", 2, 2),
     "endsWith": _plain("ends_with", 2, 2),
     "toString": _cast("VARCHAR"),

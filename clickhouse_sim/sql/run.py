@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from clickhouse_sim.sql.insert import InsertValues
+from clickhouse_sim.sql.optimize import Optimization
 from clickhouse_sim.sql.select import Answer, Query, TableName, scanned
 from replica.commands import BlockOutcome, ColumnDefinition, CreateTable, DescribeTable, ListTables
 from replica.endpoint_client import EndpointClient
@@ -62,9 +63,18 @@ def answer(query: Query, client: EndpointClient) -> Answer:
 
 def _scan(query: Query, name: TableName, client: EndpointClient) -> pa.Table:
     if name.database == SYSTEM:
-        return scanned(client.scan(name.database, name.table))
+        return scanned(client.scan(name.database, name.table, paths=query.znode_paths))
     schema = schema_of(client, name.database, name.table)
     return scanned(client.scan(name.database, name.table, query.needed(schema)), schema)
+
+
+def optimize(statement: Optimization, client: EndpointClient) -> Answer:
+    """Assign the merges on one replica and wait until it has done them: the new parts, or why there are none."""
+    command = statement.command
+    if statement.all_but is not None:
+        command = statement.over(schema_of(client, command.database, command.table))
+    rows = client.execute(command)
+    return Answer(("new_part", "reason"), tuple((row["new_part"], row["reason"]) for row in rows))
 
 
 def show_tables(database: str, client: EndpointClient) -> Answer:

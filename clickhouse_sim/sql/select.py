@@ -22,6 +22,7 @@ from sqlglot.generators.duckdb import DuckDBGenerator
 from clickhouse_sim.sql.column_names import column_name
 from clickhouse_sim.sql.functions import duckdb_call
 from clickhouse_sim.sql.grammar import CALLS, call_arguments, call_name, call_parameters, parse
+from clickhouse_sim.sql.znode_paths import znode_paths
 from replica.errors import (
     BadArguments,
     ClickHouseError,
@@ -77,13 +78,17 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A SELECT, ready to run: the tables it reads, the column names it mentions, the aliases it makes."""
+    """A SELECT, ready to run: the tables it reads, the column names it mentions, the aliases it makes.
+
+    `znode_paths` are what system.zookeeper is to list, if it reads that.
+    """
 
     sql: str
     tables: tuple[TableName, ...]
     mentioned: tuple[str, ...]
     aliases: frozenset[str]
     takes_all: bool
+    znode_paths: tuple[str, ...] = ()
 
     def needed(self, schema: TableSchema) -> list[str]:
         """The columns to scan of a table with this schema: at least one, so that its rows can be counted."""
@@ -127,8 +132,8 @@ def scanned(rows: pa.Table, schema: TableSchema | None = None) -> pa.Table:
 def parse_select(text: str) -> Query:
     """The query that a SELECT statement (or WITH … SELECT, or UNION) asks.
 
-    Raises SqlSyntaxError, UnknownFunction, and NotImplementedInModel for the parts of ClickHouse's SELECT that
-    have no meaning here.
+    Raises SqlSyntaxError, UnknownFunction, BadArguments for system.zookeeper without a path, and
+    NotImplementedInModel for the parts of ClickHouse's SELECT that have no meaning here.
     """
     tree = parse(text)
     if not isinstance(tree, exp.Query):
@@ -136,9 +141,10 @@ def parse_select(text: str) -> Query:
     _refuse_foreign_parts(tree)
     mentioned = _mentioned_columns(tree)
     takes_all = any(not isinstance(star.parent, CALLS) for star in tree.find_all(exp.Star))
+    paths = znode_paths(tree)
     tables = _name_tables(tree)
     _name_columns(tree)
-    return Query(tree.sql(dialect=_OverScans), tables, mentioned, _aliases(tree), takes_all)
+    return Query(tree.sql(dialect=_OverScans), tables, mentioned, _aliases(tree), takes_all, paths)
 
 
 # --- what a query reads --------------------------------------------------------------------------------------

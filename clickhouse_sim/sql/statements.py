@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from clickhouse_sim.sql.create import parse_create
 from clickhouse_sim.sql.insert import InsertValues, parse_insert
+from clickhouse_sim.sql.optimize import Optimization, parse_optimize
 from clickhouse_sim.sql.select import Query, parse_select
 from clickhouse_sim.sql.tokens import Cursor, split_statements
 from replica.commands import CreateTable, DescribeTable
@@ -19,13 +20,13 @@ class ShowTables:
     database: str
 
 
-Statement = CreateTable | InsertValues | Query | ShowTables | DescribeTable
+Statement = CreateTable | InsertValues | Query | ShowTables | DescribeTable | Optimization
 
 # First words of statements that ClickHouse has and the model has not.
 _ABSENT = frozenset(
     (
         *("ALTER", "ATTACH", "BACKUP", "CHECK", "DELETE", "DETACH", "DROP", "EXCHANGE", "EXISTS", "EXPLAIN", "GRANT"),
-        *("KILL", "MOVE", "OPTIMIZE", "RENAME", "RESTORE", "REVOKE", "SET", "SYSTEM", "TRUNCATE", "UNDROP", "UPDATE"),
+        *("KILL", "MOVE", "RENAME", "RESTORE", "REVOKE", "SET", "SYSTEM", "TRUNCATE", "UNDROP", "UPDATE"),
         *("USE", "WATCH"),
     )
 )
@@ -61,13 +62,15 @@ def _parse(cursor: Cursor) -> Statement:
         return parse_insert(cursor)
     if first in ("SELECT", "WITH") or cursor.statement.startswith("("):
         return parse_select(cursor.statement)
+    if first == "OPTIMIZE":
+        return parse_optimize(cursor)
     if first in ("DESCRIBE", "DESC"):
         return _parse_describe(cursor)
     if first == "SHOW":
         return _parse_show(cursor)
     if first in _ABSENT:
         raise NotImplementedInModel(f"{first} is not in the model")
-    raise cursor.error("CREATE TABLE, INSERT, SELECT, SHOW TABLES or DESCRIBE TABLE")
+    raise cursor.error("CREATE TABLE, INSERT, SELECT, OPTIMIZE TABLE, SHOW TABLES or DESCRIBE TABLE")
 
 
 def _parse_describe(cursor: Cursor) -> DescribeTable:

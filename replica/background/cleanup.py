@@ -10,6 +10,7 @@ import logging
 
 from coordinator.api import CoordinationError, Delete, MultiFailed, NoNode, SessionLost
 from replica.environment import drawn_factor
+from replica.part_log import PartEventType
 from replica.session import ServerSession
 from replica.storage.part_store import StoredPart
 from replica.table_state import TableState
@@ -37,6 +38,13 @@ async def remove_old_parts(state: TableState, session: ServerSession) -> None:
     for part in state.store.outdated_before(oldest):
         await _unregister(state, session, part)
         await state.store.delete(part)
+        state.part_log.add(
+            PartEventType.REMOVE_PART,
+            str(part.name),
+            part.name.partition_id,
+            rows=part.rows,
+            size_in_bytes=part.bytes_on_disk,
+        )
 
 
 async def _unregister(state: TableState, session: ServerSession, part: StoredPart) -> None:

@@ -16,6 +16,7 @@ from replica.errors import ClickHouseError, QueryWasCancelled, TableIsReadOnly, 
 from replica.insert.block_number import BlockNumberLock, Conflict
 from replica.insert.retries import KeeperRetries
 from replica.log_entry import EntryType, LogEntry
+from replica.part_log import error_code
 from replica.part_name import PartName
 from replica.session import ServerSession
 from replica.storage.part_files import PartImage
@@ -34,18 +35,22 @@ class Piece:
     block_ids: tuple[str, ...]
 
 
-class _TryAgain(Exception):
+class _TryAgain(CoordinationError):
     """Nothing of this attempt remains; another one may succeed."""
 
 
 class PartCommit:
-    """Brings one written piece to its end."""
+    """Brings one written piece to its end.
+
+    `error_code` is the number in ErrorCodes.cpp of what hindered the last attempt, 0 if nothing did.
+    """
 
     def __init__(self, state: TableState, piece: Piece, temporary: TemporaryPart) -> None:
         self._state = state
         self._piece = piece
         self._temporary = temporary
         self._retries = KeeperRetries(state.server.settings)
+        self.error_code = 0
 
     async def run(self) -> PartOutcome:
         """Try until the piece is stored, known as a duplicate, or the retries are used up.
@@ -54,11 +59,14 @@ class PartCommit:
         """
         while True:
             try:
+                self.error_code = 0
                 return await self._attempt()
             except (TableIsReadOnly, SessionLost, _TryAgain) as problem:
+                self.error_code = error_code(problem)
                 if not await self._retries.wait():
                     return await self._not_stored(str(problem))
             except (ClickHouseError, CoordinationError, OSError) as problem:
+                self.error_code = error_code(problem)
                 return await self._not_stored(str(problem))
 
     async def _attempt(self) -> PartOutcome:

@@ -13,8 +13,10 @@ import pyarrow as pa
 from replica.commands import BlockOutcome, InsertOptions, InsertStatus, PartOutcome
 from replica.dedup.block_id import block_id, insert_extension
 from replica.environment import PartCodec
+from replica.errors import InsertWasDeduplicated, UnknownStatusOfInsert
 from replica.expression import complete, sort_block
 from replica.insert.commit import PartCommit, Piece
+from replica.part_log import PartEventType
 from replica.schema import conform
 from replica.storage.file_names import INSERT_PREFIX
 from replica.storage.part_files import build_part
@@ -32,6 +34,7 @@ async def insert_block(
     that happens later is told in the outcome, piece by piece.
     """
     environment = state.environment
+    started = state.now()
     job = partial(prepare_pieces, state.structure, environment.codec, options, source_number, block)
     pieces = await environment.workers.run("prepare insert", job)
     try:
@@ -45,7 +48,9 @@ async def insert_block(
             await state.store.discard(temporary)
             outcomes.append(_not_stored(piece, "not tried, because an earlier partition of the same block failed"))
         else:
-            outcomes.append(await PartCommit(state, piece, temporary).run())
+            commit = PartCommit(state, piece, temporary)
+            outcomes.append(await commit.run())
+            _tell(state, piece, outcomes[-1], commit.error_code, started)
     return BlockOutcome(source_number, block.num_rows, tuple(outcomes))
 
 
@@ -91,4 +96,25 @@ async def _write(state: TableState, pieces: list[Piece]) -> list[tuple[Piece, Te
 def _not_stored(piece: Piece, error: str) -> PartOutcome:
     return PartOutcome(
         partition_id=piece.partition_id, status=InsertStatus.NOT_STORED, rows=piece.image.rows, error=error
+    )
+
+
+def _tell(state: TableState, piece: Piece, outcome: PartOutcome, error_code: int, started: float) -> None:
+    """Tell the part log how the piece ended."""
+    error, exception = {
+        InsertStatus.STORED: (0, ""),
+        InsertStatus.DUPLICATE: (InsertWasDeduplicated.code, f"Its rows are in part {outcome.part_name} already"),
+        InsertStatus.NOT_STORED: (error_code, outcome.error),
+        InsertStatus.UNKNOWN: (UnknownStatusOfInsert.code, outcome.error),
+    }[outcome.status]
+    state.part_log.add(
+        PartEventType.NEW_PART,
+        outcome.part_name,
+        piece.partition_id,
+        started=started,
+        rows=piece.image.rows,
+        size_in_bytes=piece.image.size,
+        deduplication_block_ids=piece.block_ids,
+        error=error,
+        exception=exception,
     )

@@ -87,13 +87,15 @@ async def _fetch(state: TableState, session: ServerSession, replica: ReplicaZnod
     environment = state.environment
     value, _ = await session.get(replica.host)
     try:
-        address = Host.parse(value.decode("utf-8", "replace")).interserver_address
+        host = Host.parse(value.decode("utf-8", "replace"))
     except BadArguments as problem:
         raise NoReplicaHasPart(f"Replica {replica.name} has part {name} but no address: {problem}") from problem
     request = PartRequest(replica.root, str(name))
-    files = await environment.transfer.fetch(
-        address, request, state.server.settings.replicated_fetches_timeout_seconds
-    )
-    image = await environment.workers.run("verify fetched part", partial(verified_part, files, environment.codec))
-    temporary = await state.store.write_temporary(FETCH_PREFIX, image)
-    await commit_part(state, session, temporary, name)
+    with state.running.fetch(name, replica, host) as fetch:
+        files = await environment.transfer.fetch(
+            host.interserver_address, request, state.server.settings.replicated_fetches_timeout_seconds
+        )
+        job = partial(verified_part, files, environment.codec)
+        fetch.image = image = await environment.workers.run("verify fetched part", job)
+        temporary = await state.store.write_temporary(FETCH_PREFIX, image)
+        await commit_part(state, session, temporary, name)

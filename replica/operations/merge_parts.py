@@ -90,11 +90,12 @@ async def _somebody_has(state: TableState, session: ServerSession, name: PartNam
 
 
 async def _merge(state: TableState, session: ServerSession, entry: LogEntry, sources: list[StoredPart]) -> None:
-    files = [await state.store.files(part.name) for part in sources]
-    job = partial(merged_image, state.structure, state.environment.codec, entry, files)
-    image = await state.environment.workers.run(f"merge into {entry.new_part}", job)
-    temporary = await state.store.write_temporary(MERGE_PREFIX, image)
-    await commit_part(state, session, temporary, result_of(entry))
+    with state.running.merge(result_of(entry), sources) as merge:
+        files = [await state.store.files(part.name) for part in sources]
+        job = partial(merged_image, state.structure, state.environment.codec, entry, files)
+        merge.image = image = await state.environment.workers.run(f"merge into {entry.new_part}", job)
+        temporary = await state.store.write_temporary(MERGE_PREFIX, image)
+        await commit_part(state, session, temporary, result_of(entry))
 
 
 def merged_image(structure: TableStructure, codec: PartCodec, entry: LogEntry, sources: list[PartFiles]) -> PartImage:

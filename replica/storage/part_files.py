@@ -23,6 +23,7 @@ from replica.storage.part_codec import ArrowCodec, ParquetCodec
 COLUMNS_FILE = "columns.txt"
 COUNT_FILE = "count.txt"
 CHECKSUMS_FILE = "checksums.txt"
+FILES_IN_A_PART = 4
 
 # Every file that a part may have, and its place among them.
 _KNOWN_FILES = {

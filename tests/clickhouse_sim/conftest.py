@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from replica.commands import (
     InsertOptions,
     InsertStatus,
     ListTables,
+    OptimizeTable,
     PartOutcome,
 )
 from replica.endpoint import Endpoint
@@ -69,6 +70,7 @@ class ToyServer:
     options: list[InsertOptions] = field(default_factory=list)
     readonly: str = ""
     delay: float = 0.0
+    optimized: list[OptimizeTable] = field(default_factory=list)
     refuse: Callable[[int], Exception | None] = lambda source_number: None
 
     async def execute(self, command: Command) -> list[dict[str, Any]]:
@@ -90,6 +92,9 @@ class ToyServer:
                     }
                     for column in self._schema(command.table).columns
                 ]
+            case OptimizeTable():
+                self.optimized.append(command)
+                return [{"new_part": "all_0_1_1", "reason": ""}]
             case ListTables():
                 own = [{"database": "default", "name": name, "engine": "ReplicatedMergeTree"} for name in self.tables]
                 return [*own, {"database": "system", "name": "parts", "engine": "System"}]
@@ -110,7 +115,7 @@ class ToyServer:
             self.blocks[table].append(rows)
         return BlockOutcome(source_number, rows.num_rows, (PartOutcome("all", status, rows.num_rows, part, key),))
 
-    async def scan(self, database: str, table: str, columns: list[str] | None) -> pa.Table:
+    async def scan(self, database: str, table: str, columns: list[str] | None, paths: Sequence[str] = ()) -> pa.Table:
         if database == "system":
             return self._system(table)
         schema = self._schema(table).arrow_schema

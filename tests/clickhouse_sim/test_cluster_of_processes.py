@@ -57,6 +57,69 @@ def test_a_killed_replica_catches_up_and_duplicates_are_recognised(tmp_path: Pat
     assert down.stderr.strip() == "Stopped r1, r2, coordinator."
 
 
+# As they are printed in an article about the replication log.
+LOOKING_AT_IT = """
+-- The replication log, as text.
+SELECT * FROM system.zookeeper_log WHERE path LIKE '/clickhouse/tables/%/log/%' LIMIT 5;
+
+-- The per-replica queue.
+SELECT replica_name, type, new_part_name, num_tries, num_postponed, last_exception
+FROM system.replication_queue
+ORDER BY create_time;
+
+-- The deduplication znodes, with the part name they point at.
+SELECT name, length(value) FROM system.zookeeper
+WHERE path = '/clickhouse/tables/{shard}/default/tbl/deduplication_hashes';
+"""
+
+
+def test_the_queries_that_look_at_replication_run_as_printed(tmp_path: Path) -> None:
+    chsim = Chsim(tmp_path / "cluster")
+    try:
+        up = chsim.run("up", "--replicas", "1", "--session-timeout", "1")
+        assert up.returncode == 0, up.stderr
+        engine = "ReplicatedMergeTree('/clickhouse/tables/{shard}/default/tbl', '{replica}')"
+        chsim.records("sql", f"CREATE TABLE tbl (id UInt64) ENGINE = {engine} ORDER BY id")
+        inserts = "; ".join(f"INSERT INTO tbl VALUES ({number})" for number in (1, 2, 2))
+        ids = [block["parts"][0]["block_id"] for block in chsim.records("sql", inserts)]
+        rows = chsim.records("sql", LOOKING_AT_IT)
+        log = [row for row in rows if "xid" in row]
+        znodes = [row for row in rows if "length(value)" in row]
+        assert len(log) == 5
+        assert {row["op_num"] for row in log} <= {"Create", "Get"}
+        assert any(row["data"].startswith("format version:") for row in log)
+        assert sorted(row["name"] for row in znodes) == sorted({*ids})
+        assert {row["length(value)"] for row in znodes} == {len("all_0_0_0")}
+        pretty = chsim.run("sql", f"{LOOKING_AT_IT} SELECT * FROM system.replicas;", "--format", "pretty")
+        assert pretty.returncode == 0, pretty.stderr
+        assert "ZOK" in pretty.stdout or "Request" in pretty.stdout
+
+        optimized = chsim.records("sql", "OPTIMIZE TABLE tbl FINAL; SELECT count() AS n FROM tbl")
+        assert optimized == [{"new_part": "all_0_1_1", "reason": ""}, {"n": 2}]
+        asked = """
+            SELECT event_type, part_name, length(merged_from) AS sources, error FROM system.part_log
+            WHERE notEmpty(part_name) ORDER BY event_time_microseconds;
+            SELECT replica_is_active['r1'] AS r1, replica_is_active FROM system.replicas;
+            SELECT * FROM system.merges; SELECT * FROM system.replicated_fetches; SELECT * FROM system.parts LIMIT 1
+        """
+        *events, replica, part = chsim.records("sql", asked)
+        assert [(each["event_type"], each["sources"], each["error"]) for each in events] == [
+            ("NewPart", 0, 0),
+            ("NewPart", 0, 0),
+            ("NewPart", 0, 389),
+            ("MergePartsStart", 2, 0),
+            ("MergeParts", 2, 0),
+        ]
+        assert replica == {"r1": 1, "replica_is_active": {"r1": 1}}
+        assert part["creation_tid"] == {"1": 1, "2": 1, "3": "00000000-0000-0000-0000-000000000000"}
+        for bad in ("SELECT * FROM system.zookeeper", "OPTIMIZE TABLE tbl PARTITION 5", "OPTIMIZE TABLE nope"):
+            refused = chsim.run("sql", bad)
+            assert (refused.returncode, refused.stdout) == (1, "")
+            assert refused.stderr.startswith("Error: ")
+    finally:
+        chsim.run("down")
+
+
 def _wait_for_rows(chsim: Chsim, replica: str, rows: int) -> None:
     deadline = time.monotonic() + 60
     while chsim.records("sql", "SELECT count() AS n FROM t", "--replica", replica) != [{"n": rows}]:

@@ -20,9 +20,11 @@ from replica.merge_assigner import MergeAssigner
 from replica.part_name import PartName
 from replica.pools import Pools
 from replica.session import ServerSession, SessionKeeper, open_server_session
+from replica.system_tables import Asked, scan_system_table
 from replica.table import ReplicatedTable
 from replica.table_state import ServerShare, TableState
 from replica.znodes import Host
+from replica.zookeeper_log import ZooKeeperLog
 from tests.replica.cluster import Cluster, definition, rows
 
 HOST = Host("r", 9009, 0, "default", "t")
@@ -43,7 +45,9 @@ class IdleReplica:
 
     async def later_session(self) -> ServerSession:
         """What this very server would have after its session is lost, though that still lives."""
-        return await open_server_session(self.environment.coordinator, self.state.server.server_uuid)
+        return await open_server_session(
+            self.environment.coordinator, self.state.server.server_uuid, ZooKeeperLog(self.environment.clock)
+        )
 
     def after(self, method: str, effect: Callable[[], Awaitable[object]]) -> None:
         """Let something happen right after the next call of a method of the session."""
@@ -88,7 +92,7 @@ async def idle_replica(
     """Registered, its disk read, its session alive; neither active nor with a queue."""
     coordinator = cluster.coordinator(name, operation_timeout_seconds)
     environment = replace(cluster.environment(name, coordinator), **changes)
-    sessions = SessionKeeper(environment.coordinator, f"uuid-of-{name}")
+    sessions = SessionKeeper(environment.coordinator, f"uuid-of-{name}", ZooKeeperLog(environment.clock))
     share = ServerShare(environment, cluster.settings, sessions, Pools(cluster.settings), f"uuid-of-{name}")
     table = ReplicatedTable(share, definition(uuid="u"), {"shard": "01", "replica": name})
     keeper = asyncio.create_task(sessions.run())
@@ -116,3 +120,9 @@ def piece_of(state: TableState, *keys: int) -> Piece:
     """The one piece that these rows of one partition make."""
     (piece,) = prepare_pieces(state.structure, state.environment.codec, InsertOptions(), 0, rows(*keys))
     return piece
+
+
+async def system_rows(replica: IdleReplica, table: str) -> list[dict[str, Any]]:
+    """The rows of a system table, as the replica's server would give them."""
+    share = replica.state.server
+    return (await scan_system_table(table, Asked("r1", {}, share, [replica.state]))).to_pylist()

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import textwrap
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -59,6 +59,7 @@ class FakeServer:
         self.commands: list[Command] = []
         self.inserts: list[tuple[str, str, InsertOptions, int]] = []
         self.rows = block_of()
+        self.paths: list[str] = []
         self.fails_at: dict[int, Exception] = {}
         self.hangs_at: int | None = None
 
@@ -82,7 +83,8 @@ class FakeServer:
         part = PartOutcome("all", InsertStatus.STORED, block.num_rows, f"all_{source_number}_{source_number}_0")
         return BlockOutcome(source_number, block.num_rows, (part,))
 
-    async def scan(self, database: str, table: str, columns: list[str] | None) -> pa.Table:
+    async def scan(self, database: str, table: str, columns: list[str] | None, paths: Sequence[str] = ()) -> pa.Table:
+        self.paths = list(paths)
         if table == "slow":
             await asyncio.sleep(3600)
         if table != "t":
@@ -131,6 +133,23 @@ async def test_a_scan_gives_the_rows_and_the_schema(endpoint: Endpoint, server: 
     assert rows.schema == SCHEMA
     assert rows.equals(server.rows)
     assert (await asked(endpoint, lambda client: client.scan("db", "t", ["s"]))).column_names == ["s"]
+
+
+async def test_a_scan_passes_the_paths_of_znodes_on(endpoint: Endpoint, server: FakeServer) -> None:
+    await asked(endpoint, lambda client: client.scan("db", "t", paths=["/a", "/{shard}"]))
+    assert server.paths == ["/a", "/{shard}"]
+
+
+@pytest.mark.parametrize("paths", ["/a", [1], ["/" + "a" * 5000], ["/\0"], ["/a"] * 1001])
+async def test_a_scan_with_bad_paths_is_refused(endpoint: Endpoint, paths: Any) -> None:
+    ticket = flight.Ticket(json.dumps({"database": "db", "table": "t", "paths": paths}).encode())
+
+    def scan() -> None:
+        with flight.connect(f"grpc://127.0.0.1:{endpoint.port}") as client:
+            client.do_get(ticket).read_all()
+
+    with pytest.raises(flight.FlightError, match="BAD_ARGUMENTS"):
+        await asyncio.to_thread(scan)
 
 
 async def test_a_scan_of_nothing_still_has_a_schema(endpoint: Endpoint, server: FakeServer) -> None:

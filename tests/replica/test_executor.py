@@ -19,9 +19,8 @@ from replica.part_name import PartName
 from replica.pools import Pool, Pools
 from replica.queue import QueuedEntry
 from replica.settings import ServerSettings
-from replica.system_tables import system_table
 from tests.replica.cluster import ROOT, Cluster, eventually
-from tests.replica.idle import IdleReplica, fetch_of, idle_replica
+from tests.replica.idle import IdleReplica, fetch_of, idle_replica, system_rows
 
 MERGE = LogEntry(
     EntryType.MERGE_PARTS,
@@ -86,7 +85,7 @@ async def test_a_failed_entry_stays_and_gives_its_slot_back(
     async with executing(r1, fetch_of("0_0_0_0")) as running:
         await eventually(lambda: tries == [1, 1])
         assert len(await r1.session.children(f"{ROOT}/replicas/r1/queue")) == 1
-        (row,) = (await system_table("replication_queue", [r1.state])).to_pylist()
+        (row,) = await system_rows(r1, "replication_queue")
         told = "" if isinstance(problem, SessionLost) else str(problem)
         assert (row["num_tries"], row["last_exception"], row["is_currently_executing"]) == (2, told, 1)
         assert not running.done()
@@ -158,11 +157,11 @@ async def test_no_more_fetches_run_than_the_pool_has_slots(r1: IdleReplica, monk
     async with executing(r1, *(fetch_of(f"0_{n}_{n}_0") for n in range(4))):
         await eventually(lambda: r1.state.server.pools.fetches.running == 1)
         await asyncio.sleep(0.02)
-        rows = (await system_table("replication_queue", [r1.state])).to_pylist()
+        rows = await system_rows(r1, "replication_queue")
         assert [row["is_currently_executing"] for row in rows] == [0, 0, 0, 1], "the running one went to the tail"
         assert [row["position"] for row in rows] == [0, 1, 2, 3]
         assert "1 fetches already executing" in rows[0]["postpone_reason"]
-        (table,) = (await system_table("replicas", [r1.state])).to_pylist()
+        (table,) = await system_rows(r1, "replicas")
         assert (table["future_parts"], table["queue_size"], table["inserts_in_queue"]) == (1, 4, 4)
         assert int(table["queue_oldest_time"].timestamp()) == 1000
         gate.set()

@@ -12,9 +12,8 @@ from coordinator.api import Create, MultiFailed, NoNode, Operation, Set, Watch
 from replica import log_puller
 from replica.errors import UnexpectedNodeInZooKeeper
 from replica.log_puller import LogPuller
-from replica.system_tables import system_table
 from tests.replica.cluster import ROOT, Cluster, eventually
-from tests.replica.idle import IdleReplica, fetch_of, idle_replica
+from tests.replica.idle import IdleReplica, fetch_of, idle_replica, system_rows
 
 QUEUE = f"{ROOT}/replicas/r1/queue"
 POINTER = f"{ROOT}/replicas/r1/log_pointer"
@@ -176,7 +175,7 @@ async def test_a_failed_pull_is_told_and_tried_again(r1: IdleReplica, monkeypatc
     await r1.session.create(f"{ROOT}/log/zebra")
     running = asyncio.create_task(LogPuller(r1.state, r1.session).run())
     await eventually(lambda: "zebra" in r1.state.last_queue_update_exception)
-    (row,) = (await system_table("replicas", [r1.state])).to_pylist()
+    (row,) = await system_rows(r1, "replicas")
     assert "zebra" in row["last_queue_update_exception"]
     await r1.session.delete(f"{ROOT}/log/zebra")
     await log(r1, 1)

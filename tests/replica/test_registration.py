@@ -8,12 +8,14 @@ from dataclasses import replace
 import pytest
 
 from coordinator.api import NoNode
+from replica.clock import WallClock
 from replica.errors import AllReplicasLost, BadArguments, ClickHouseError, KeeperException, ReplicaAlreadyExists
 from replica.registration import add_later_znodes, create_or_join
 from replica.session import ServerSession, open_server_session
 from replica.table import replica_znodes
 from replica.table_structure import TableStructure
 from replica.znodes import Host, ReplicaZnodes, TableZnodes, later_additions
+from replica.zookeeper_log import ZooKeeperLog
 from tests.replica.cluster import IMPATIENT, ROOT, Cluster, definition
 
 OF_A_TABLE = [
@@ -56,7 +58,7 @@ R1, R2, R3 = (TableZnodes(ROOT).replica(name) for name in ("r1", "r2", "r3"))
 
 @pytest.fixture
 async def session(cluster: Cluster) -> AsyncIterator[ServerSession]:
-    made = await open_server_session(cluster.coordinator("r1"), "server")
+    made = await open_server_session(cluster.coordinator("r1"), "server", ZooKeeperLog(WallClock()))
     yield made
     await made.close()
 

@@ -15,9 +15,8 @@ from replica.background.restart import keep_active
 from replica.errors import ReplicaIsAlreadyActive
 from replica.log_entry import LogEntry
 from replica.part_name import PartName
-from replica.system_tables import system_table
 from tests.replica.cluster import ROOT, Cluster, eventually, rows
-from tests.replica.idle import HOST, IdleReplica, fetch_of, idle_replica, piece_of
+from tests.replica.idle import HOST, IdleReplica, fetch_of, idle_replica, piece_of, system_rows
 
 MINE = f"{ROOT}/replicas/r1"
 
@@ -152,12 +151,12 @@ async def test_between_two_sessions_the_table_is_read_only_and_says_why(cluster:
         cluster.service.expire(r1.session.session_id)
         r1.coordinator.sever()
         await eventually(lambda: r1.state.readonly_reason == "its session was lost")
-        (row,) = (await system_table("replicas", [r1.state])).to_pylist()
+        (row,) = await system_rows(r1, "replicas")
         assert (row["is_readonly"], row["is_session_expired"]) == (1, 1)
         assert row["zookeeper_exception"] == "its session was lost"
         cluster.delivery.loses = lambda label: False
         await eventually(lambda: not r1.state.is_readonly)
-        (row,) = (await system_table("replicas", [r1.state])).to_pylist()
+        (row,) = await system_rows(r1, "replicas")
         assert (row["is_readonly"], row["is_session_expired"], row["zookeeper_exception"]) == (0, 0, "")
         assert (row["total_replicas"], row["active_replicas"]) == (1, 1)
         running.cancel()
@@ -173,7 +172,7 @@ async def test_a_replica_that_cannot_become_active_says_why(cluster: Cluster, r1
 
 async def test_a_session_that_dies_under_the_question_is_told_in_its_answer(r1: IdleReplica) -> None:
     r1.before("children", r1.session.close)
-    (row,) = (await system_table("replicas", [r1.state])).to_pylist()
+    (row,) = await system_rows(r1, "replicas")
     assert (row["is_session_expired"], row["total_replicas"]) == (1, 0)
     assert "session" in row["zookeeper_exception"]
 

@@ -10,6 +10,7 @@ from coordinator.api import Create, MultiFailed, NodeExists, SessionLost
 from replica.background.attach import check_up_parts
 from replica.background.lost_replica import clone_if_lost
 from replica.background.restart import _announce
+from replica.clock import WallClock
 from replica.commands import InsertStatus
 from replica.insert.commit import PartCommit
 from replica.log_puller import LogPuller
@@ -17,6 +18,7 @@ from replica.operations.commit_part import commit_part
 from replica.part_name import PartName
 from replica.session import SESSIONS_PATH, open_server_session
 from replica.table import ReplicatedTable
+from replica.zookeeper_log import ZooKeeperLog
 from tests.replica.cluster import IMPATIENT, ROOT, Cluster, definition
 from tests.replica.idle import HOST, IdleReplica, activate, fetch_of, idle_replica, piece_of
 
@@ -25,9 +27,9 @@ Act = Callable[[IdleReplica], Awaitable[object]]
 
 async def test_only_the_latest_session_of_a_server_gets_its_multis_applied(cluster: Cluster) -> None:
     coordinator = cluster.coordinator("r1")
-    first = await open_server_session(coordinator, "uuid")
+    first = await open_server_session(coordinator, "uuid", ZooKeeperLog(WallClock()))
     assert await first.multi_checked([Create("/a")]) == ["/a"]
-    second = await open_server_session(coordinator, "uuid")
+    second = await open_server_session(coordinator, "uuid", ZooKeeperLog(WallClock()))
     assert first.alive
     with pytest.raises(SessionLost):
         await first.multi_checked([Create("/b")])
@@ -40,8 +42,8 @@ async def test_only_the_latest_session_of_a_server_gets_its_multis_applied(clust
 
 async def test_a_session_of_another_server_outdates_nothing(cluster: Cluster) -> None:
     coordinator = cluster.coordinator("r1")
-    session = await open_server_session(coordinator, "uuid")
-    await open_server_session(coordinator, "another")
+    session = await open_server_session(coordinator, "uuid", ZooKeeperLog(WallClock()))
+    await open_server_session(coordinator, "another", ZooKeeperLog(WallClock()))
     assert await session.multi_checked([Create("/a")]) == ["/a"]
     assert await session.children(SESSIONS_PATH) == ["another", "uuid"]
 

@@ -1,0 +1,31 @@
+"""What a system table is made from: one server, as it is when somebody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from replica.system_tables.columns import Columns, Row
+from replica.table_state import ServerShare, TableState
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The server and its tables, and for system.zookeeper the paths that the query names."""
+
+    server_name: str
+    macros: Mapping[str, str]
+    share: ServerShare
+    tables: Sequence[TableState]
+    paths: Sequence[str] = ()
+
+    def now(self) -> float:
+        return self.share.environment.clock.now()
+
+
+@dataclass(frozen=True, slots=True)
+class SystemTable:
+    """One table of the database `system`."""
+
+    columns: Columns
+    rows: Callable[[Asked], Awaitable[list[Row]]]
