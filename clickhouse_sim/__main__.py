@@ -1,5 +1,5 @@
 """`python -m clickhouse_sim` is `chsim`."""
 
-from clickhouse_sim.cli.main import main
+from clickhouse_sim.cli.entry import main
 
-main(prog_name="chsim")
+main()

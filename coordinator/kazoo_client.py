@@ -1,9 +1,9 @@
 """The port over TCP, to our own server, ZooKeeper or Keeper: one `KazooClient` per session.
 
 Each client knows a single address, may not retry and gets a single socket, so kazoo never carries a session, or
-anything queued on it, over to another connection. The first sign of trouble (SUSPENDED, LOST, or the end of one of
-kazoo's threads) ends the session for ever. kazoo calls back on its own threads; every callback only hands over to
-the event loop.
+anything queued on it, over to another connection, be it to another server of an ensemble. The first sign of trouble
+(SUSPENDED, LOST, or the end of one of kazoo's threads) ends the session for ever. kazoo calls back on its own
+threads; every callback only hands over to the event loop.
 
 Where the service does not announce CheckNotExists, it is a create and a delete in the same multi: the parent's
 sequence counter and its child watches feel them, and a missing parent is NoNode. ClickHouse lives with the same.
@@ -14,6 +14,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import queue
+import select
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +35,7 @@ from coordinator.kazoo_multi import MultiFailure, MultiRecord, as_sent
 from coordinator.paths import is_valid_new_path, is_valid_path
 from coordinator.requests import client_error
 
+_IMPATIENT_SECONDS = 1.0
 _SILENT = logging.Logger("coordinator.kazoo", logging.CRITICAL + 1)
 _LOST_CODES = (-4, -112, -116, -118)  # connection loss, session expired, closing, session moved
 
@@ -47,26 +50,59 @@ class KazooCoordinator:
         self, hosts: str, *, session_timeout_seconds: float = 30.0, connect_timeout_seconds: float = 10.0
     ) -> None:
         """`connect_timeout_seconds` bounds the try of one address."""
-        self._hosts, chroot = collect_hosts(hosts)
+        self._servers, chroot = collect_hosts(hosts)
         self._chroot = (chroot or "").rstrip("/")
         self._session_timeout = session_timeout_seconds
         self._connect_timeout = connect_timeout_seconds
+        self._next_server = 0
 
     async def connect(self) -> KazooSession:
-        """A session with the first address that gives one. Raises CoordinatorUnreachable naming all of them."""
-        refusals: list[str] = []
-        for host, port in self._hosts:
-            for address in await _resolved(host, port):
-                session = KazooSession(address, self._chroot, self._session_timeout)
+        """A session with the first server that gives one; the next connect begins with the server after that.
+
+        Of several servers each gets a second to answer before the next is tried, and its full time only when all
+        were in vain: one that hangs holds nobody up. Raises CoordinatorUnreachable naming all of them.
+        """
+        servers = [*self._servers[self._next_server :], *self._servers[: self._next_server]]
+        refusals: dict[tuple[str, int], str] = {}
+        for patience in self._patience():
+            slow: list[tuple[str, int]] = []
+            for server in servers:
                 try:
-                    await session.open(self._connect_timeout)
+                    session = await self._connect_to(server, patience)
+                except _NoAnswerInTime as error:
+                    slow.append(server)
+                    refusals[server] = str(error)
                 except api.CoordinatorUnreachable as error:
-                    refusals.append(str(error))
+                    refusals[server] = str(error)
                 else:
+                    self._next_server = (self._servers.index(server) + 1) % len(self._servers)
                     return session
-            if not refusals:
-                refusals.append(f"{host}:{port}: the name does not resolve")
-        raise api.CoordinatorUnreachable("no coordination service to be had; " + "; ".join(refusals))
+            servers = slow
+        raise api.CoordinatorUnreachable("no coordination service to be had; " + "; ".join(refusals.values()))
+
+    def _patience(self) -> tuple[float, ...]:
+        """For how many seconds each server is waited for, round by round."""
+        if len(self._servers) == 1 or self._connect_timeout <= _IMPATIENT_SECONDS:
+            return (self._connect_timeout,)
+        return (_IMPATIENT_SECONDS, self._connect_timeout)
+
+    async def _connect_to(self, server: tuple[str, int], patience: float) -> KazooSession:
+        """A session with the first of the server's addresses that gives one. Raises CoordinatorUnreachable."""
+        host, port = server
+        refusal = api.CoordinatorUnreachable(f"{host}:{port}: the name does not resolve")
+        for address in await _resolved(host, port):
+            session = KazooSession(address, self._chroot, self._session_timeout)
+            try:
+                await session.open(patience)
+            except api.CoordinatorUnreachable as error:
+                refusal = error
+            else:
+                return session
+        raise refusal
+
+
+class _NoAnswerInTime(api.CoordinatorUnreachable):
+    """Somebody may be there, and slow."""
 
 
 class KazooSession:
@@ -106,9 +142,10 @@ class KazooSession:
                     raise api.CoordinatorUnreachable(f"{self._address}: nobody answers, or the handshake was refused")
                 self._session_id = identity[0]
                 self._knows_check_not_exists = await self._ask_for_check_not_exists()
+                await self._require_chroot()
         except TimeoutError:
             self._die()
-            raise api.CoordinatorUnreachable(f"{self._address}: no answer in {timeout_seconds} s") from None
+            raise _NoAnswerInTime(f"{self._address}: no answer in {timeout_seconds} s") from None
         except SessionLost as error:
             self._die()
             raise api.CoordinatorUnreachable(f"{self._address}: the connection broke in the handshake") from error
@@ -232,6 +269,10 @@ class KazooSession:
             return False
         return announces(flags or b"", CHECK_NOT_EXISTS)
 
+    async def _require_chroot(self) -> None:
+        if self._chroot and await self.exists("/") is None:
+            raise api.CoordinatorUnreachable(f"{self._address}: there is no znode {self._chroot} to stay below")
+
     # --- paths --------------------------------------------------------------------------------------------------
 
     def _checked(self, path: str) -> str:
@@ -318,13 +359,31 @@ class KazooSession:
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's threads and its only socket, with a word when one of the threads ends.
 
-    kazoo itself tells nobody of a failed connect.
+    kazoo itself tells nobody of a failed connect. Answers need no thread of their own here, as all that is done
+    with them is to hand them over to the loop.
     """
 
     def __init__(self, on_end: Callable[[], None]) -> None:
         super().__init__()
+        self.completion_queue = _AtOnce()
         self._on_end = on_end
         self._has_connected = False
+
+    def select(
+        self, readers: Sequence[Any], writers: Sequence[Any], _others: Sequence[Any], timeout: float | None = None
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        """As `select.select`, in one system call: kazoo's own makes and drops an epoll each time."""
+        poll = select.poll()
+        for each in readers:
+            poll.register(each, select.POLLIN)
+        for each in writers:
+            poll.register(each, select.POLLOUT)
+        ready = dict(poll.poll(None if timeout is None else max(0.0, timeout * 1000)))
+        return (
+            [each for each in readers if each.fileno() in ready],
+            [each for each in writers if each.fileno() in ready],
+            [],
+        )
 
     def create_connection(self, *args: Any, **kwargs: Any) -> socket.socket:
         if self._has_connected:
@@ -341,6 +400,19 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
                 self._on_end()
 
         return cast(threading.Thread, super().spawn(run))
+
+
+class _AtOnce(queue.SimpleQueue[Any]):
+    """Work put here is done at once, by whoever puts it; what is no work arrives, as the end of kazoo's thread."""
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        if callable(item):
+            item()
+        else:
+            super().put(item, block, timeout)
+
+    def task_done(self) -> None:
+        """Nobody joins this queue."""
 
 
 async def _resolved(host: str, port: int) -> list[str]:

@@ -135,7 +135,13 @@ async def ensure_path(session: Session, path: str) -> None:
 
 
 async def open_server_session(coordinator: Coordinator, server_uuid: str, requests: ZooKeeperLog) -> ServerSession:
-    """A new session whose check outdates those of all earlier sessions of this server."""
+    """A new session whose check outdates those of all earlier sessions of this server.
+
+    This write goes first, so it also makes the session's reads safe on an ensemble, where a server may lag behind: it
+    answers when the server has applied the write, and with it all that was ordered before. A checked multi of an
+    earlier session either was, and is seen by every read from here on, or comes later and is refused. A change of
+    leader adds nothing: what the new one does not have of the old one's proposals is never applied.
+    """
     session = await coordinator.connect()
     guard = f"{SESSIONS_PATH}/{server_uuid}"
     try:

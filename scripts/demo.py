@@ -131,7 +131,10 @@ def tour(chsim: Chsim, folder: Path) -> None:
 
     chapter("1. A coordinator and three replicas", "chsim up --replicas 3")
     chsim.run("up", "--replicas", str(len(REPLICAS)), "--session-timeout", "3")
-    require({state["name"] for state in chsim.run("status") if state["running"]} >= set(REPLICAS), "all replicas run")
+    require(
+        {state["name"] for state in chsim.run("status") if state["state"] == "serves"} >= set(REPLICAS),
+        "all replicas run",
+    )
 
     chapter(
         "2. A table, on every replica", 'chsim sql "CREATE TABLE flights (...) ENGINE = ReplicatedMergeTree(...)"'

@@ -26,6 +26,7 @@ def test_the_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
     where = _run(python, "-c", "import coordinator, replica, clickhouse_sim as c; print(c.__file__, c.__version__)")
     assert str(site) in where
     chsim = str(environment / "bin" / "chsim")
+    assert _run(chsim, "--help").startswith("Usage: chsim")
     cluster = str(tmp_path / "cluster")
     try:
         _run(chsim, "up", "--replicas", "1", "--dir", cluster)

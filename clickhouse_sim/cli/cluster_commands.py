@@ -1,16 +1,24 @@
-"""`up`, `down`, `kill`, `start`, `status`: a cluster of local processes."""
+"""`up`, `down`, `status`, `kill`, `start`, `pause`, `resume`, `logs`: a cluster of local processes."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from clickhouse_sim.cli.options import cluster_folder, output_format
-from clickhouse_sim.cli.render import Renderer, narrate
-from clickhouse_sim.cluster.cluster import Cluster
-from clickhouse_sim.cluster.folder import ClusterFolder
+from clickhouse_sim.cli.completion import complete_member
+from clickhouse_sim.cli.narration import narrate
+from clickhouse_sim.cli.options import cluster_folder, output_format, watch_option
+from clickhouse_sim.cli.zookeeper_address import ZooKeeperAddress
+
+if TYPE_CHECKING:
+    from clickhouse_sim.cli.render import Renderer
+    from clickhouse_sim.cluster.cluster import Cluster
+    from clickhouse_sim.cluster.coordination import Coordination
+    from clickhouse_sim.cluster.folder import Settings
+
+_member = click.argument("member", metavar="NAME", shell_complete=complete_member)
 
 _WHAT_NEXT = """Try next:
   chsim sql "CREATE TABLE t (id UInt64, name String)
@@ -28,18 +36,38 @@ _WHAT_NEXT = """Try next:
     type=click.FloatRange(0.5, 600),
     help="Seconds after which the coordinator gives up a silent replica; 6, or as in the folder.",
 )
+@click.option(
+    "--coordinator",
+    type=click.Choice(["embedded", "zookeeper"]),
+    help="What coordinates: our own, or Apache ZooKeeper where it is installed. Embedded, or as in the folder.",
+)
+@click.option("--servers", type=click.Choice(["1", "3"]), help="How many ZooKeeper servers, zk1 to zk3; 1.")
+@click.option(
+    "--zookeeper",
+    type=ZooKeeperAddress(),
+    help="Use this ZooKeeper or Keeper, which is there already; its chroot is made where it is missing.",
+)
 @cluster_folder
-def up(replicas: int | None, session_timeout: float | None, folder: Path) -> None:
+def up(
+    replicas: int | None,
+    session_timeout: float | None,
+    coordinator: str | None,
+    servers: str | None,
+    zookeeper: str | None,
+    folder: Path,
+) -> None:
     """Start a coordinator and its replicas in the background.
 
     \b
     chsim up --replicas 3
+    chsim up --coordinator zookeeper --servers 3
+    chsim up --zookeeper 127.0.0.1:2181/chsim
 
     Ready when it returns. In the folder of an earlier cluster, that one starts again with its data.
     """
-    settings = _cluster(folder).up(replicas, session_timeout)
+    settings = _cluster(folder).up(replicas, session_timeout, _coordination(coordinator, servers, zookeeper))
     last = settings.replica_names[-1]
-    narrate(f"The coordinator listens on {settings.coordinator_address}.")
+    narrate(_who_coordinates(settings))
     narrate(f"{len(settings.replica_names)} replicas serve: {', '.join(settings.replica_names)}.")
     narrate(_WHAT_NEXT % (last, last, last))
 
@@ -57,10 +85,10 @@ def down(folder: Path) -> None:
 
 
 @click.command()
-@click.argument("member")
+@_member
 @cluster_folder
 def kill(member: str, folder: Path) -> None:
-    """End a replica (or the coordinator) with SIGKILL, as a crash would.
+    """End a replica, the coordinator or a ZooKeeper server with SIGKILL, like a crash.
 
     \b
     chsim kill r2
@@ -70,30 +98,115 @@ def kill(member: str, folder: Path) -> None:
 
 
 @click.command()
-@click.argument("member")
+@_member
+@click.option("--no-wait", is_flag=True, help="Return as soon as the process serves, writable or not.")
 @cluster_folder
-def start(member: str, folder: Path) -> None:
-    """Start a replica (or the coordinator) that does not run.
+def start(member: str, no_wait: bool, folder: Path) -> None:
+    """Start a replica, the coordinator or a ZooKeeper server again.
 
     \b
     chsim start r2
+
+    Returns when its tables can be written again: after a crash only the session timeout frees its place, and until
+    then it is read-only. What it waits for is told.
     """
-    ready = _cluster(folder).start(member)
+    cluster = _cluster(folder)
+    ready = cluster.start(member)
     narrate(f"{member} serves on {ready.endpoint} (pid {ready.pid}).")
+    if not no_wait:
+        from clickhouse_sim.cli.writable import wait_until_writable
+
+        wait_until_writable(cluster, member)
 
 
 @click.command()
+@_member
 @cluster_folder
-@output_format
-def status(folder: Path, output_format: str | None) -> None:
-    """Which processes run, and where they listen.
+def pause(member: str, folder: Path) -> None:
+    """Hold a replica or the coordinator with SIGSTOP, like a stall.
 
     \b
-    chsim status
+    chsim pause r2
     """
-    states = [asdict(state) for state in _cluster(folder).status()]
-    Renderer.chosen(output_format).table(list(states[0]), [list(state.values()) for state in states])
+    pid = _cluster(folder).pause(member)
+    narrate(f"Paused {member} (pid {pid}) with SIGSTOP. Let it go on with: chsim resume {member}")
+
+
+@click.command()
+@_member
+@cluster_folder
+def resume(member: str, folder: Path) -> None:
+    """Let a paused replica or coordinator go on (SIGCONT).
+
+    \b
+    chsim resume r2
+    """
+    pid = _cluster(folder).resume(member)
+    narrate(f"{member} (pid {pid}) goes on.")
+
+
+@click.command()
+@watch_option
+@cluster_folder
+@output_format
+def status(watch: float | None, folder: Path, renderer: Renderer) -> None:
+    """What runs where, how far it is behind, what is read-only.
+
+    \b
+    chsim status --watch 2
+
+    The lag of a replica is the number of log entries that it has still to copy into its queue or to carry out. Nobody
+    is waited for longer than a few seconds: who is silent "does not answer".
+    """
+    from clickhouse_sim.cli.cluster_status import status_listing
+    from clickhouse_sim.cli.watch import show
+
+    show(lambda: status_listing(folder), renderer, watch)
+
+
+@click.command()
+@_member
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is added, until Ctrl-C.")
+@click.option("-n", "--lines", type=click.IntRange(min=0), default=100, show_default=True, help="The last so many.")
+@cluster_folder
+def logs(member: str, follow: bool, lines: int, folder: Path) -> None:
+    """What the process of a replica or the coordinator wrote.
+
+    \b
+    chsim logs r2 -n 20 -f
+
+    The replication log of a table is another thing: chsim log.
+    """
+    from clickhouse_sim.cli.process_logs import show_log
+
+    show_log(_cluster(folder), member, lines, follow)
+
+
+def _coordination(coordinator: str | None, servers: str | None, zookeeper: str | None) -> Coordination | None:
+    """What was asked for; None if nothing was."""
+    from clickhouse_sim.cluster.coordination import EmbeddedCoordinator, ExistingZooKeeper, OwnZooKeeper
+
+    if zookeeper is not None:
+        if coordinator or servers:
+            raise click.UsageError("--zookeeper names one that is there: --coordinator and --servers start others.")
+        return ExistingZooKeeper(zookeeper)
+    if servers and coordinator != "zookeeper":
+        raise click.UsageError("--servers is how many ZooKeeper servers there are: add --coordinator zookeeper.")
+    if coordinator == "zookeeper":
+        return OwnZooKeeper(int(servers or 1))
+    return EmbeddedCoordinator() if coordinator else None
+
+
+def _who_coordinates(settings: Settings) -> str:
+    if not settings.zookeeper:
+        return f"The coordinator listens on {settings.coordinator_address}."
+    if settings.coordinator_names:
+        return f"ZooKeeper ({', '.join(settings.coordinator_names)}) listens on {settings.zookeeper}."
+    return f"The ZooKeeper at {settings.zookeeper} coordinates; chsim down leaves it alone."
 
 
 def _cluster(folder: Path) -> Cluster:
+    from clickhouse_sim.cluster.cluster import Cluster
+    from clickhouse_sim.cluster.folder import ClusterFolder
+
     return Cluster(ClusterFolder(folder.absolute()))

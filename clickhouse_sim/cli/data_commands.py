@@ -4,37 +4,57 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 import click
 
+from clickhouse_sim.cli.completion import complete_table
 from clickhouse_sim.cli.options import cluster_folder, output_format, replica_option
-from clickhouse_sim.cli.render import Renderer
+
+if TYPE_CHECKING:
+    from clickhouse_sim.cli.render import Renderer
 
 
 @click.command()
 @click.argument("text", required=False)
+@click.option("-f", "--file", type=click.File(encoding="utf-8"), help="Read the statements from a file; - is stdin.")
 @replica_option("Where to run; otherwise CREATE runs on every living replica, all else on the first.")
 @cluster_folder
 @output_format
-def sql(text: str | None, replica: str | None, folder: Path, output_format: str | None) -> None:
+def sql(text: str | None, file: IO[str] | None, replica: str | None, folder: Path, renderer: Renderer) -> None:
     """Run SQL statements, separated by `;`. Without TEXT they are read from standard input.
 
     \b
     chsim sql "SELECT toYYYYMM(time_hour), count() FROM flights GROUP BY 1"
+    chsim sql -f schema.sql
+    echo "SELECT 1" | chsim sql --format csv
     """
     from clickhouse_sim.cli.run_sql import run_sql
 
+    if text is not None and file is not None:
+        raise click.UsageError("Give the statements as TEXT or with --file, not both.")
     if text is None:
-        stdin = sys.stdin
-        if stdin.isatty():
-            raise click.UsageError('Say what to run: chsim sql "SELECT 1"')
-        text = stdin.read()
-    run_sql(text, folder, replica, Renderer.chosen(output_format))
+        text = _read_statements(file or sys.stdin)
+    run_sql(text, folder, replica, renderer)
+
+
+def _read_statements(source: IO[str]) -> str:
+    if source is sys.stdin and source.isatty():
+        raise click.UsageError('Say what to run: chsim sql "SELECT 1"')
+    try:
+        return source.read()
+    except UnicodeDecodeError as problem:
+        raise click.UsageError(f"The statements are not UTF-8: {problem}") from None
 
 
 @click.command()
-@click.argument("table")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("table", shell_complete=complete_table)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+@click.option(
+    "--input-format",
+    type=click.Choice(["csv", "parquet", "jsonl", "arrow"]),
+    help="What FILE is. Default: by the end of its name; needed for stdin.",
+)
 @replica_option("Which replica takes the rows; otherwise the first living one.")
 @click.option(
     "--block-rows", type=click.IntRange(min=1), help="Rows of a block. Default: max_insert_block_size, 1048449."
@@ -47,23 +67,30 @@ def sql(text: str | None, replica: str | None, folder: Path, output_format: str 
 def insert(
     table: str,
     file: Path,
+    input_format: str | None,
     replica: str | None,
     block_rows: int | None,
     token: str,
     null_texts: tuple[str, ...],
     no_header: bool,
     folder: Path,
-    output_format: str | None,
+    renderer: Renderer,
 ) -> None:
-    """Insert a .csv or .parquet file, block by block.
+    """Insert a file or standard input, block by block.
 
     \b
     chsim insert flights flights.csv --null NA --block-rows 2000
+    zcat events.jsonl.gz | chsim insert events - --input-format jsonl
 
-    The same file with the same --block-rows makes the same blocks, so a second run is recognised as duplicate. CSV:
-    an unquoted \\N is NULL, and so is an empty field in a Nullable column that is not a String.
+    FILE ends in .csv, .parquet, .jsonl, .ndjson, .arrow, .arrows or .feather, or is - for standard input.
+
+    The same rows with the same --block-rows make the same blocks, so a second run is recognised as duplicate.
+    Columns that the file lacks get their defaults. CSV: an unquoted \\N is NULL, and so is an empty field in a
+    Nullable column that is not a String.
     """
     from clickhouse_sim.cli.run_insert import FileInsert, run_insert
 
-    request = FileInsert(table, file, block_rows, token, header=not no_header, null_texts=null_texts)
-    run_insert(request, folder, replica, Renderer.chosen(output_format))
+    if str(file) == "-" and input_format is None:
+        raise click.UsageError("Say what comes from stdin: --input-format csv, parquet, jsonl or arrow.")
+    request = FileInsert(table, file, input_format, block_rows, token, header=not no_header, null_texts=null_texts)
+    run_insert(request, folder, replica, renderer)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import click
+
+from clickhouse_sim.cli.narration import complain
 
 FAILED = 1
 USAGE = 2
 UNREACHABLE = 69
+INTERRUPTED = 130
+"""As a shell says of what ended by Ctrl-C."""
 
 
-@dataclass(frozen=True, slots=True)
 class Failure:
-    sentence: str
-    exit_code: int
+    """What to say, and the exit code."""
+
+    __slots__ = ("exit_code", "sentence")
+
+    def __init__(self, sentence: str, exit_code: int) -> None:
+        self.sentence = sentence
+        self.exit_code = exit_code
 
 
 def failure_of(problem: Exception) -> Failure | None:
@@ -41,7 +47,7 @@ def failure_of(problem: Exception) -> Failure | None:
 
 
 class PoliteGroup(click.Group):
-    """A group of commands that end expected problems politely."""
+    """A group of commands that end expected problems politely, with one sentence, and Ctrl-C without any."""
 
     def invoke(self, context: click.Context) -> object:
         try:
@@ -50,11 +56,11 @@ class PoliteGroup(click.Group):
             raise
         except BrokenPipeError:
             raise
+        except KeyboardInterrupt:
+            context.exit(INTERRUPTED)
         except Exception as problem:
             failure = failure_of(problem)
             if failure is None:
                 raise
-            from clickhouse_sim.cli.render import complain
-
             complain(failure.sentence)
             context.exit(failure.exit_code)

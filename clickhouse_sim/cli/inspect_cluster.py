@@ -1,4 +1,4 @@
-"""What `chsim queue`, `log`, `parts` and `znodes` do."""
+"""What `chsim queue`, `log` and `parts` tell."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from clickhouse_sim.cli.render import Renderer, narrate
+from clickhouse_sim.cli.ask import system_rows
+from clickhouse_sim.cli.listing import Listing
 from clickhouse_sim.cluster import znodes
-from clickhouse_sim.cluster.cluster import Cluster
+from clickhouse_sim.cluster.cluster import Cluster, Condition
 from clickhouse_sim.cluster.folder import ClusterFolder
-from clickhouse_sim.sql.select import scanned
 from clickhouse_sim.sql.statements import parse_table_name
 from coordinator.api import Session
-from replica.endpoint_client import EndpointClient
 from replica.errors import UnknownTable
 
 _QUEUE_COLUMNS = (
@@ -32,19 +31,19 @@ _QUEUE_COLUMNS = (
     "postpone_reason",
     "told_by",
 )
-_LOG_COLUMNS = ("table", "entry", "create_time", "source_replica", "type", "new_part", "detail")
-_PART_COLUMNS = ("partition_id", "name", "rows", "active", "level", "bytes_on_disk")
-_STAT_COLUMNS = (
-    "version",
-    "cversion",
-    "num_children",
-    "ephemeral_owner",
-    "ctime",
-    "mtime",
-    "czxid",
-    "mzxid",
-    "pzxid",
+_QUEUE_SPARE = (
+    "told_by",
+    "source_replica",
+    "node_name",
+    "num_postponed",
+    "num_tries",
+    "table",
+    "is_currently_executing",
 )
+_LOG_COLUMNS = ("table", "entry", "create_time", "source_replica", "type", "new_part", "detail")
+_LOG_SPARE = ("create_time", "source_replica", "table", "detail")
+_PART_COLUMNS = ("partition_id", "name", "rows", "active", "level", "bytes_on_disk")
+_PART_SPARE = ("partition_id", "level", "bytes_on_disk", "table")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ class _Table:
     replica_name: str
 
 
-def show_queue(table: str | None, replica: str | None, folder: Path, renderer: Renderer) -> None:
+def queue_listing(table: str | None, replica: str | None, folder: Path) -> Listing:
     """The queues of the living replicas, asked of them, and those of the others, read from their znodes."""
     cluster = Cluster(ClusterFolder(folder))
     living = _living(cluster, replica)
@@ -66,17 +65,17 @@ def show_queue(table: str | None, replica: str | None, folder: Path, renderer: R
     dead = [] if replica in living else _dead_queues(cluster, table, replica, known)
     _require_known(table, known.values(), dead)
     rows += [row for queue in dead for row in queue.rows()]
-    renderer.table(_QUEUE_COLUMNS, rows)
-    if not rows:
-        narrate("No entry waits in a queue.")
-    for queue in dead:
-        narrate(
-            f"{queue.replica} is not running: its queue of {queue.table_path} is read from znodes (tries and reasons"
-            f" were in its memory). Of the log it has not copied {queue.unheard} entries yet."
-        )
+    return Listing(
+        _QUEUE_COLUMNS,
+        rows,
+        key=("replica", "table", "node_name"),
+        spare=_QUEUE_SPARE,
+        notes=[queue.note() for queue in dead],
+        when_empty="No entry waits in a queue.",
+    )
 
 
-def show_log(table: str | None, folder: Path, renderer: Renderer) -> None:
+def log_listing(table: str | None, folder: Path) -> Listing:
     """The shared log of one table, or of all."""
     cluster = Cluster(ClusterFolder(folder))
     known = [each for address in cluster.living_replicas().values() for each in _tables_of(address)]
@@ -88,10 +87,11 @@ def show_log(table: str | None, folder: Path, renderer: Renderer) -> None:
     logs = znodes.with_session(cluster.coordinator_address(), read)
     if table is not None and not logs:
         raise UnknownTable(f"no table {table} has znodes")
-    renderer.table(_LOG_COLUMNS, [_log_row(path, entry) for path, entries in logs for entry in entries])
+    rows = [_log_row(path, entry) for path, entries in logs for entry in entries]
+    return Listing(_LOG_COLUMNS, rows, key=("table", "entry"), spare=_LOG_SPARE, when_empty="The log has no entries.")
 
 
-def show_parts(table: str | None, replica: str | None, folder: Path, renderer: Renderer) -> None:
+def parts_listing(table: str | None, replica: str | None, folder: Path) -> Listing:
     """system.parts of each living replica."""
     cluster = Cluster(ClusterFolder(folder))
     living = _living(cluster, replica) or dict([cluster.chosen_replica(replica)])
@@ -99,18 +99,13 @@ def show_parts(table: str | None, replica: str | None, folder: Path, renderer: R
     rows = [
         (name, f"{part['database']}.{part['table']}", *(part[column] for column in _PART_COLUMNS))
         for name, address in living.items()
-        for part in _system_rows(address, "parts")
+        for part in system_rows(address, "parts")
         if _is_asked_for(table, part)
     ]
-    renderer.table(("replica", "table", *_PART_COLUMNS), rows)
-
-
-def show_znodes(path: str, depth: int, stat: bool, folder: Path, renderer: Renderer) -> None:
-    """The subtree below a path."""
-    address = Cluster(ClusterFolder(folder)).coordinator_address()
-    found = znodes.with_session(address, lambda session: znodes.subtree(session, path.rstrip("/") or "/", depth))
-    columns = ("path", "data", *(_STAT_COLUMNS if stat else ()))
-    renderer.table(columns, [(node.path, _text(node.data), *(_stat_row(node) if stat else ())) for node in found])
+    columns = ("replica", "table", *_PART_COLUMNS)
+    return Listing(
+        columns, rows, key=("replica", "table", "name"), spare=_PART_SPARE, when_empty="There are no parts."
+    )
 
 
 # --- what living replicas say --------------------------------------------------------------------------------
@@ -123,21 +118,15 @@ def _living(cluster: Cluster, replica: str | None) -> dict[str, str]:
     return {name: address for name, address in cluster.living_replicas().items() if replica in (None, name)}
 
 
-def _system_rows(address: str, table: str) -> list[dict[str, Any]]:
-    with EndpointClient(address) as client:
-        rows: list[dict[str, Any]] = scanned(client.scan("system", table)).to_pylist()
-    return rows
-
-
 def _tables_of(address: str) -> list[_Table]:
     return [
         _Table(row["database"], row["table"], row["zookeeper_path"], row["replica_name"])
-        for row in _system_rows(address, "replicas")
+        for row in system_rows(address, "replicas")
     ]
 
 
 def _asked_queue(name: str, address: str, table: str | None) -> Iterator[tuple[Any, ...]]:
-    for row in _system_rows(address, "replication_queue"):
+    for row in system_rows(address, "replication_queue"):
         if _is_asked_for(table, row):
             told = {**row, "replica": name, "table": f"{row['database']}.{row['table']}", "told_by": "replica"}
             yield tuple(told[column] for column in _QUEUE_COLUMNS)
@@ -154,8 +143,16 @@ def _is_asked_for(table: str | None, row: dict[str, Any]) -> bool:
 class _DeadQueue:
     table_path: str
     replica: str
+    condition: Condition
     entries: list[znodes.DecodedEntry]
     unheard: int
+
+    def note(self) -> str:
+        state = "is paused" if self.condition is Condition.PAUSED else "is not running"
+        return (
+            f"{self.replica} {state}: its queue of {self.table_path} is read from znodes (tries and reasons"
+            f" were in its memory). Of the log it has not copied {self.unheard} entries yet."
+        )
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
         for each in self.entries:
@@ -177,6 +174,7 @@ def _dead_queues(
     """The queues of replicas that no living server says are its own."""
     if len(known) == len(cluster.folder.settings().replica_names):
         return []
+    conditions = {state.name: state.condition for state in cluster.status()}
     alive = {(each.zookeeper_path, each.replica_name) for tables in known.values() for each in tables}
 
     async def read(session: Session) -> list[_DeadQueue]:
@@ -185,6 +183,7 @@ def _dead_queues(
             _DeadQueue(
                 path,
                 name,
+                conditions.get(name, Condition.STOPPED),
                 await znodes.entries(session, f"{path}/replicas/{name}/queue"),
                 await znodes.unheard(session, path, name),
             )
@@ -218,14 +217,3 @@ def _log_row(path: str, each: znodes.DecodedEntry) -> tuple[Any, ...]:
     created = datetime.fromtimestamp(entry.create_time, UTC).replace(tzinfo=None) if entry else None
     source = entry.source_replica if entry else ""
     return (path, each.znode, created, source, each.type, each.new_part, each.detail)
-
-
-def _stat_row(node: znodes.Znode) -> tuple[Any, ...]:
-    values = {column: getattr(node.stat, column) for column in _STAT_COLUMNS}
-    for column in ("ctime", "mtime"):
-        values[column] = datetime.fromtimestamp(values[column] / 1000, UTC).replace(tzinfo=None)
-    return tuple(values.values())
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "backslashreplace")

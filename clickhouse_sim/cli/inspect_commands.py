@@ -1,76 +1,68 @@
-"""`queue`, `log`, `parts`, `znodes`: what a cluster is doing."""
+"""`queue`, `log`, `parts`: what a cluster is doing."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from clickhouse_sim.cli.options import cluster_folder, output_format, replica_option
-from clickhouse_sim.cli.render import Renderer
+from clickhouse_sim.cli.options import cluster_folder, output_format, replica_option, table_argument, watch_option
+
+if TYPE_CHECKING:
+    from clickhouse_sim.cli.render import Renderer
 
 
 @click.command()
-@click.argument("table", required=False)
+@table_argument
 @replica_option("Only this replica's queue.")
+@watch_option
 @cluster_folder
 @output_format
-def queue(table: str | None, replica: str | None, folder: Path, output_format: str | None) -> None:
+def queue(table: str | None, replica: str | None, watch: float | None, folder: Path, renderer: Renderer) -> None:
     """What each replica has still to do, and why it waits.
 
     \b
     chsim queue flights --replica r2
 
-    A living replica is asked. Of a dead one the znodes are read, which know no tries and no reasons.
+    A living replica is asked. Of a dead or paused one the znodes are read, which know no tries and no reasons.
     """
-    from clickhouse_sim.cli.inspect_cluster import show_queue
+    from clickhouse_sim.cli.inspect_cluster import queue_listing
+    from clickhouse_sim.cli.watch import show
 
-    show_queue(table, replica, folder, Renderer.chosen(output_format))
+    show(lambda: queue_listing(table, replica, folder), renderer, watch)
 
 
 @click.command()
-@click.argument("table", required=False)
+@table_argument
+@watch_option
 @cluster_folder
 @output_format
-def log(table: str | None, folder: Path, output_format: str | None) -> None:
-    """The replication log that all replicas of a table share, decoded.
+def log(table: str | None, watch: float | None, folder: Path, renderer: Renderer) -> None:
+    """The replication log that all replicas share, decoded.
 
     \b
-    chsim log flights
+    chsim log flights --watch
     """
-    from clickhouse_sim.cli.inspect_cluster import show_log
+    from clickhouse_sim.cli.inspect_cluster import log_listing
+    from clickhouse_sim.cli.watch import show
 
-    show_log(table, folder, Renderer.chosen(output_format))
+    show(lambda: log_listing(table, folder), renderer, watch)
 
 
 @click.command()
-@click.argument("table", required=False)
+@table_argument
 @replica_option("Only this replica's parts.")
+@watch_option
 @cluster_folder
 @output_format
-def parts(table: str | None, replica: str | None, folder: Path, output_format: str | None) -> None:
+def parts(table: str | None, replica: str | None, watch: float | None, folder: Path, renderer: Renderer) -> None:
     """The parts on each living replica, from system.parts.
 
     \b
-    chsim parts flights
+    chsim parts flights --format tsv
     """
-    from clickhouse_sim.cli.inspect_cluster import show_parts
+    from clickhouse_sim.cli.inspect_cluster import parts_listing
+    from clickhouse_sim.cli.watch import show
 
-    show_parts(table, replica, folder, Renderer.chosen(output_format))
-
-
-@click.command()
-@click.argument("path", default="/")
-@click.option("--depth", type=click.IntRange(min=0), default=3, show_default=True, help="Levels below PATH.")
-@click.option("--stat", is_flag=True, help="Also versions, times, owner.")
-@cluster_folder
-@output_format
-def znodes(path: str, depth: int, stat: bool, folder: Path, output_format: str | None) -> None:
-    """The tree of the coordination service.
-
-    \b
-    chsim znodes /clickhouse/tables --depth 5 --stat
-    """
-    from clickhouse_sim.cli.inspect_cluster import show_znodes
-
-    show_znodes(path, depth, stat, folder, Renderer.chosen(output_format))
+    show(lambda: parts_listing(table, replica, folder), renderer, watch)

@@ -1,18 +1,50 @@
-"""The entry of `chsim`."""
+"""All commands of `chsim`, each imported when it is asked for."""
 
 from __future__ import annotations
+
+from importlib import import_module
 
 import click
 
 import clickhouse_sim
-from clickhouse_sim.cli.cluster_commands import down, kill, start, status, up
-from clickhouse_sim.cli.data_commands import insert, sql
 from clickhouse_sim.cli.failures import PoliteGroup
-from clickhouse_sim.cli.inspect_commands import log, parts, queue, znodes
-from clickhouse_sim.cli.service_commands import coordinator, replica
+
+_MODULE_OF = {
+    "up": "cluster_commands",
+    "down": "cluster_commands",
+    "status": "cluster_commands",
+    "kill": "cluster_commands",
+    "start": "cluster_commands",
+    "pause": "cluster_commands",
+    "resume": "cluster_commands",
+    "logs": "cluster_commands",
+    "sql": "data_commands",
+    "insert": "data_commands",
+    "queue": "inspect_commands",
+    "log": "inspect_commands",
+    "parts": "inspect_commands",
+    "znodes": "znode_commands",
+    "coordinator": "service_commands",
+    "replica": "service_commands",
+    "completion": "completion_command",
+}
 
 
-@click.group(cls=PoliteGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _Commands(PoliteGroup):
+    """The commands, in the order in which one comes to need them."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(_MODULE_OF)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in _MODULE_OF:
+            return None
+        command = getattr(import_module(f"clickhouse_sim.cli.{_MODULE_OF[name]}"), name)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(clickhouse_sim.__version__, prog_name="chsim")
 def main() -> None:
     """Run a replicated ClickHouse-like cluster, ask it, break it, understand it.
@@ -22,9 +54,5 @@ def main() -> None:
     chsim sql "SELECT 1"
     chsim down
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage, 69 a service cannot be reached.
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 69 a service cannot be reached, 130 Ctrl-C.
     """
-
-
-for _command in (up, down, kill, start, status, sql, insert, queue, log, parts, znodes, coordinator, replica):
-    main.add_command(_command)

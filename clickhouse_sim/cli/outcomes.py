@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from clickhouse_sim.cli.render import Renderer
+from clickhouse_sim.cli.render import Tell
 from replica.commands import BlockOutcome, InsertStatus, PartOutcome
 from replica.errors import Aborted, UnknownStatusOfInsert
 
 
-def show_outcome(outcome: BlockOutcome, renderer: Renderer) -> None:
+def show_outcome(outcome: BlockOutcome, tell: Tell) -> None:
     """One line a block."""
     values = {
         "block": outcome.source_number,
@@ -18,7 +18,7 @@ def show_outcome(outcome: BlockOutcome, renderer: Renderer) -> None:
         "parts": [{**asdict(part), "status": part.status.value} for part in outcome.parts],
     }
     fates = ", ".join(_fate(part) for part in outcome.parts)
-    renderer.record(values, f"block {outcome.source_number:>4}  {outcome.rows:>9,} rows  {fates}")
+    tell(values, f"block {outcome.source_number:>4}  {outcome.rows:>9,} rows  {fates}")
 
 
 def refuse_unstored(outcome: BlockOutcome) -> None:

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
 
+from clickhouse_sim.cli.narration import narrate
 from clickhouse_sim.cli.outcomes import refuse_unstored, show_outcome
-from clickhouse_sim.cli.render import Renderer, narrate
+from clickhouse_sim.cli.progress import insert_progress
+from clickhouse_sim.cli.render import Renderer
+from clickhouse_sim.cli.writable import told_why_it_waits
 from clickhouse_sim.cluster.cluster import Cluster
 from clickhouse_sim.cluster.folder import ClusterFolder
 from clickhouse_sim.formats.blocks import MAX_INSERT_BLOCK_SIZE
-from clickhouse_sim.formats.files import read_blocks
+from clickhouse_sim.formats.files import STDIN, Reading, read_blocks
 from clickhouse_sim.sql.run import schema_of
 from clickhouse_sim.sql.statements import parse_table_name
-from replica.commands import InsertOptions, InsertStatus
-from replica.endpoint_client import EndpointClient
+from replica.commands import BlockOutcome, InsertOptions, InsertStatus
+from replica.endpoint_client import EndpointClient, Insert
 from replica.errors import ClickHouseError
 
 
@@ -29,10 +34,20 @@ class FileInsert:
 
     table: str
     file: Path
+    input_format: str | None
     block_rows: int | None
     token: str
     header: bool
     null_texts: tuple[str, ...]
+
+    @property
+    def source(self) -> str:
+        return "stdin" if self.file == STDIN else self.file.name
+
+    @property
+    def reading(self) -> Reading:
+        block_rows = self.block_rows or MAX_INSERT_BLOCK_SIZE
+        return Reading(block_rows, self.input_format, self.header, self.null_texts)
 
 
 @dataclass(slots=True)
@@ -41,6 +56,10 @@ class _Tally:
 
     rows: int = 0
     blocks: Counter[InsertStatus] = field(default_factory=Counter)
+
+    def add(self, outcome: BlockOutcome) -> None:
+        self.rows += outcome.rows
+        self.blocks[outcome.status] += 1
 
     def sentence(self) -> str:
         fates = ", ".join(f"{count} {status.value}" for status, count in self.blocks.items())
@@ -54,49 +73,37 @@ def run_insert(request: FileInsert, folder: Path, replica: str | None, renderer:
     how many, and a second run recognises them.
     """
     database, table = parse_table_name(request.table)
-    name, address = Cluster(ClusterFolder(folder)).chosen_replica(replica)
+    cluster = Cluster(ClusterFolder(folder))
+    name, address = cluster.chosen_replica(replica)
     tally = _Tally()
+    options = InsertOptions(insert_deduplication_token=request.token)
     with EndpointClient(address) as client:
         try:
-            schema = schema_of(client, database, table)
-            blocks = read_blocks(
-                request.file,
-                schema,
-                request.block_rows or MAX_INSERT_BLOCK_SIZE,
-                header=request.header,
-                null_texts=request.null_texts,
-            )
-            _send(
-                blocks,
-                client,
-                (database, table),
-                InsertOptions(insert_deduplication_token=request.token),
-                renderer,
-                tally,
-            )
+            blocks = read_blocks(request.file, schema_of(client, database, table), request.reading)
+            first = next(blocks, None)
+            if first is not None:
+                with client.insert(database, table, first.schema, options) as insert:
+                    waiting = partial(told_why_it_waits, cluster, name, address)
+                    _send(chain([first], blocks), insert, waiting, renderer, tally)
         except ClickHouseError as error:
             if tally.blocks:
                 narrate(f"Before that: {tally.sentence()}. They stay; the same command, run again, recognises them.")
-            raise type(error)(f"{request.file.name} into {request.table}: {error.message}") from None
+            raise type(error)(f"{request.source} into {request.table}: {error.message}") from None
     narrate(f"{tally.sentence()} through {name}.")
 
 
 def _send(
     blocks: Iterator[pa.Table],
-    client: EndpointClient,
-    table: tuple[str, str],
-    options: InsertOptions,
+    insert: Insert,
+    waiting: Callable[[], AbstractContextManager[None]],
     renderer: Renderer,
     tally: _Tally,
 ) -> None:
-    first = next(blocks, None)
-    if first is None:
-        return
-    with client.insert(*table, first.schema, options) as insert, renderer.progress("inserting") as progress:
-        for block in chain([first], blocks):
-            outcome = insert.send(block)
-            show_outcome(outcome, renderer)
+    with renderer.records() as tell, insert_progress("inserting") as advance:
+        for block in blocks:
+            with waiting():
+                outcome = insert.send(block)
+            show_outcome(outcome, tell)
             refuse_unstored(outcome)
-            tally.rows += outcome.rows
-            tally.blocks[outcome.status] += 1
-            progress.reached(tally.rows)
+            tally.add(outcome)
+            advance(tally.rows, tally.blocks.total(), tally.blocks[InsertStatus.DUPLICATE])

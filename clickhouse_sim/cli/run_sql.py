@@ -5,8 +5,11 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
+from clickhouse_sim.cli.listing import Listing
+from clickhouse_sim.cli.narration import narrate
 from clickhouse_sim.cli.outcomes import refuse_unstored, show_outcome
-from clickhouse_sim.cli.render import Renderer, narrate
+from clickhouse_sim.cli.render import Renderer
+from clickhouse_sim.cli.writable import told_why_it_waits
 from clickhouse_sim.cluster.cluster import Cluster
 from clickhouse_sim.cluster.errors import ClusterError, ClusterUnreachable
 from clickhouse_sim.cluster.folder import ClusterFolder
@@ -22,7 +25,7 @@ from clickhouse_sim.sql.run import (
     show_tables,
 )
 from clickhouse_sim.sql.select import Answer, Query
-from clickhouse_sim.sql.statements import ShowTables, Statement, parse_statements
+from clickhouse_sim.sql.statements import ShowTables, parse_statements
 from replica.commands import CreateTable, DescribeTable
 from replica.endpoint_client import EndpointClient
 
@@ -35,16 +38,21 @@ def run_sql(text: str, folder: Path, replica: str | None, renderer: Renderer) ->
         if isinstance(statement, CreateTable):
             _create(statement, cluster, replica, renderer)
         else:
-            with EndpointClient(cluster.chosen_replica(replica)[1]) as client:
-                _run(statement, client, renderer)
+            name, address = cluster.chosen_replica(replica)
+            with EndpointClient(address) as client:
+                if isinstance(statement, InsertValues):
+                    with told_why_it_waits(cluster, name, address):
+                        outcome = insert_values(statement, client)
+                    show_outcome(outcome, renderer.record)
+                    refuse_unstored(outcome)
+                else:
+                    _ask(statement, client, renderer)
 
 
-def _run(statement: Statement, client: EndpointClient, renderer: Renderer) -> None:
+def _ask(
+    statement: Query | Optimization | ShowTables | DescribeTable, client: EndpointClient, renderer: Renderer
+) -> None:
     match statement:
-        case InsertValues():
-            outcome = insert_values(statement, client)
-            show_outcome(outcome, renderer)
-            refuse_unstored(outcome)
         case Query():
             _show(answer(statement, client), renderer)
         case Optimization():
@@ -56,7 +64,7 @@ def _run(statement: Statement, client: EndpointClient, renderer: Renderer) -> No
 
 
 def _show(result: Answer, renderer: Renderer) -> None:
-    renderer.table(result.columns, result.rows)
+    renderer.listing(Listing(result.columns, result.rows, null="NULL", when_empty="The answer has no rows."))
 
 
 def _create(statement: CreateTable, cluster: Cluster, replica: str | None, renderer: Renderer) -> None:
@@ -70,10 +78,8 @@ def _create(statement: CreateTable, cluster: Cluster, replica: str | None, rende
     if failed and len(failed) == len(creations):
         assert failed[0].error is not None
         raise failed[0].error
-    renderer.table(
-        ("replica", "database", "table", "error"),
-        [(each.replica, statement.database, statement.table, _message(each)) for each in creations],
-    )
+    rows = [(each.replica, statement.database, statement.table, _message(each)) for each in creations]
+    renderer.listing(Listing(("replica", "database", "table", "error"), rows))
     if failed:
         absent_from = ", ".join(each.replica for each in failed)
         raise ClusterError(f"{statement.table} was not created on {absent_from}: {_message(failed[0])}")

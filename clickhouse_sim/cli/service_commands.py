@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from clickhouse_sim.cli.zookeeper_address import ZooKeeperAddress
+
 _data_folder = click.option(
     "--dir", "folder", required=True, type=click.Path(file_okay=False, path_type=Path), help="Where its data lie."
 )
@@ -27,7 +29,11 @@ class _Address(click.ParamType[tuple[str, int]]):
 
 @click.group()
 def coordinator() -> None:
-    """The coordination service, which speaks ZooKeeper's protocol."""
+    """The coordination service, which speaks ZooKeeper's protocol.
+
+    \b
+    chsim coordinator serve --dir coordinator
+    """
 
 
 @coordinator.command("serve")
@@ -53,18 +59,24 @@ def serve_coordinator(listen: tuple[str, int], folder: Path, tick_ms: int) -> No
 
 @click.group()
 def replica() -> None:
-    """One server with its replicas of tables."""
+    """One server with its replicas of tables.
+
+    \b
+    chsim replica serve --name r1 --zookeeper 127.0.0.1:2181 --dir r1
+    """
 
 
 @replica.command("serve")
 @click.option("--name", required=True, help="What {replica} means in CREATE TABLE.")
-@click.option("--zookeeper", required=True, type=_Address(), help="The coordination service.")
+@click.option(
+    "--zookeeper", required=True, type=ZooKeeperAddress(), help="The coordination service; its chroot must exist."
+)
 @_data_folder
 @click.option("--shard", default="01", show_default=True, help="What {shard} means in CREATE TABLE.")
 @click.option("--listen", type=_Address(), default="127.0.0.1:0", show_default=True, help="Where clients connect.")
 @click.option("--session-timeout", type=click.FloatRange(0.5, 600), default=30.0, show_default=True, help="Seconds.")
 def serve_replica(
-    name: str, zookeeper: tuple[str, int], folder: Path, shard: str, listen: tuple[str, int], session_timeout: float
+    name: str, zookeeper: str, folder: Path, shard: str, listen: tuple[str, int], session_timeout: float
 ) -> None:
     """Serve until SIGTERM.
 

@@ -12,10 +12,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 from clickhouse_sim.cluster.errors import ClusterError, ClusterUnreachable, UnknownMember
 from clickhouse_sim.cluster.processes import ProcessId
@@ -26,24 +28,37 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What `cluster.json` holds. The coordinator keeps its port for as long as the cluster is up."""
+    """What `cluster.json` holds. Whoever coordinates keeps its ports for as long as the cluster is up.
+
+    `zookeeper` is the address of the ZooKeeper that coordinates, empty where the embedded coordinator does; so many
+    `zookeeper_servers` of it are members of the cluster, none where others run it.
+    """
 
     replicas: int
     session_timeout: float
     coordinator_port: int
+    zookeeper: str = ""
+    zookeeper_servers: int = 0
 
     @property
     def replica_names(self) -> tuple[str, ...]:
         return tuple(f"r{number}" for number in range(1, self.replicas + 1))
 
     @property
+    def coordinator_names(self) -> tuple[str, ...]:
+        """The members that coordinate."""
+        if self.zookeeper:
+            return tuple(f"zk{number}" for number in range(1, self.zookeeper_servers + 1))
+        return (COORDINATOR,)
+
+    @property
     def members(self) -> tuple[str, ...]:
-        """The coordinator first: it must be there before the others, and goes after them."""
-        return (COORDINATOR, *self.replica_names)
+        """Those that coordinate first: they must be there before the others, and go after them."""
+        return (*self.coordinator_names, *self.replica_names)
 
     @property
     def coordinator_address(self) -> str:
-        return f"{LOOPBACK}:{self.coordinator_port}"
+        return self.zookeeper or f"{LOOPBACK}:{self.coordinator_port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +118,10 @@ class ClusterFolder:
     def write_process(self, member: str, process: ProcessId) -> None:
         _write_json(self._pid_file(member), asdict(process))
 
+    def write_ready(self, member: str, process: ProcessId, endpoint: str) -> None:
+        """Say on behalf of a member that cannot do it itself that it serves."""
+        _write_json(self.data(member) / "ready.json", asdict(Ready(process.pid, {"endpoint": endpoint})))
+
     def ready(self, member: str) -> Ready | None:
         """What the member's living process says of itself, or None when it does not run or does not serve yet."""
         process = self.process(member)
@@ -116,10 +135,22 @@ class ClusterFolder:
 
     def last_log_lines(self, member: str, count: int = 5) -> str:
         try:
-            lines = self.log(member).read_text(errors="replace").splitlines()
+            with self.log(member).open(errors="replace") as lines:
+                return "".join(deque(lines, maxlen=count)).rstrip("\n")
         except OSError:
             return ""
-        return "\n".join(lines[-count:])
+
+    def known_members(self) -> list[str]:
+        """Names to complete; none where there is no cluster."""
+        try:
+            return list(self.settings().members)
+        except ClusterError:
+            return []
+
+    def known_tables(self) -> list[str]:
+        """Names to complete: the tables of which a replica here keeps a definition, sorted."""
+        definitions = self.root.glob("r*/data/metadata/default/*.json")
+        return sorted({unquote(path.stem) for path in definitions})
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,11 @@ class ProcessId:
     def is_alive(self) -> bool:
         return start_of(self.pid) == self.started
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether a SIGSTOP holds it."""
+        return _state_and_start(self.pid) == ("T", self.started)
+
     def send(self, number: signal.Signals) -> None:
         """Signal the process; one that is gone is left in peace."""
         if self.is_alive:
@@ -39,12 +44,20 @@ class ProcessId:
 
     def wait_gone(self, seconds: float) -> bool:
         """Wait until the process is gone, at most so long; whether it is."""
-        deadline = time.monotonic() + seconds
-        while self.is_alive:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(_POLL_SECONDS)
-        return True
+        return _wait(lambda: not self.is_alive, seconds)
+
+    def wait_paused(self, paused: bool, seconds: float) -> bool:
+        """Wait until a SIGSTOP holds the process (or no longer does), at most so long; whether it is so."""
+        return _wait(lambda: self.is_paused == paused, seconds)
+
+
+def _wait(is_so: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
 
 
 def spawn(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> ProcessId:
@@ -66,23 +79,29 @@ def spawn(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> 
 def start_of(pid: int) -> str | None:
     """When the process with this pid started, or None when there is none (or only its zombie)."""
     _reap(pid)
+    found = _state_and_start(pid)
+    return None if found is None or found[0] in ("Z", "X") else found[1]
+
+
+def _state_and_start(pid: int) -> tuple[str, str] | None:
+    """The letter of the process's state, and when it started, in the system's words."""
     if not _BOOT_ID.exists():
-        return _start_by_ps(pid)
+        return _by_ps(pid)
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
     # After the command's name in parentheses: state is field 3, the start in clock ticks since boot field 22.
     fields = status.rpartition(")")[2].split()
-    return None if fields[0] in ("Z", "X") else f"{_BOOT_ID.read_text().strip()} {fields[19]}"
+    return fields[0], f"{_BOOT_ID.read_text().strip()} {fields[19]}"
 
 
-def _start_by_ps(pid: int) -> str | None:
+def _by_ps(pid: int) -> tuple[str, str] | None:
     answer = subprocess.run(
         ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
     )
     state, _, started = answer.stdout.strip().partition(" ")
-    return started.strip() or None if state and not state.startswith("Z") else None
+    return (state[:1], started.strip()) if started else None
 
 
 def _reap(pid: int) -> None:

@@ -16,7 +16,7 @@ from coordinator.kazoo_client import KazooCoordinator
 from replica.chance import SystemChance
 from replica.clock import WallClock
 from replica.endpoint import Endpoint
-from replica.environment import Environment
+from replica.environment import Environment, PartSource
 from replica.server import Server, ServerConfig
 from replica.storage.disk import LocalDisk
 from replica.storage.part_codec import ParquetCodec
@@ -28,11 +28,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ReplicaOptions:
-    """What `chsim replica serve` is given; addresses are host and port, the timeout is in seconds."""
+    """What `chsim replica serve` is given; the timeout is in seconds.
+
+    `zookeeper` is `host:port[,host:port...][/chroot]`, `listen` host and port.
+    """
 
     name: str
     shard: str
-    zookeeper: tuple[str, int]
+    zookeeper: str
     folder: Path
     listen: tuple[str, int]
     session_timeout: float
@@ -57,7 +60,9 @@ async def _serve(options: ReplicaOptions) -> None:
     workers = ThreadWorkers(os.cpu_count() or 1)
 
     # --- the server plugs in here ---
-    server = Server(_environment(options, workers), ServerConfig(options.name, options.shard, tcp_port=port))
+    transfer = _KnownTransfer(options.listen[0])
+    environment = _environment(options, workers, transfer)
+    server = Server(environment, ServerConfig(options.name, options.shard, tcp_port=port))
     endpoint = Endpoint(server, host, port)
     running = asyncio.create_task(server.run())
     started = asyncio.create_task(server.started.wait())
@@ -65,7 +70,7 @@ async def _serve(options: ReplicaOptions) -> None:
     try:
         await asyncio.wait([running, started, stopping], return_when=asyncio.FIRST_COMPLETED)
         if started.done():
-            write_ready(options.folder, endpoint=f"{host}:{port}")
+            write_ready(options.folder, endpoint=f"{host}:{port}", interserver=transfer.address)
             _log.info("%s serves on %s:%d", options.name, host, port)
             await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -80,12 +85,21 @@ async def _serve(options: ReplicaOptions) -> None:
         raise ended[0]
 
 
-def _environment(options: ReplicaOptions, workers: ThreadWorkers) -> Environment:
-    host, port = options.zookeeper
+class _KnownTransfer(FlightTransfer):
+    """Keeps in mind where other replicas fetch from."""
+
+    address = ""
+
+    async def serve(self, source: PartSource) -> str:
+        self.address = await super().serve(source)
+        return self.address
+
+
+def _environment(options: ReplicaOptions, workers: ThreadWorkers, transfer: FlightTransfer) -> Environment:
     return Environment(
-        coordinator=KazooCoordinator(f"{host}:{port}", session_timeout_seconds=options.session_timeout),
+        coordinator=KazooCoordinator(options.zookeeper, session_timeout_seconds=options.session_timeout),
         disk=LocalDisk(options.folder / "data"),
-        transfer=FlightTransfer(options.listen[0]),
+        transfer=transfer,
         codec=ParquetCodec(),
         workers=workers,
         clock=WallClock(),

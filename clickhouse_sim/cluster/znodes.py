@@ -7,16 +7,20 @@ its memory only.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from coordinator.api import NoNode, Session, Stat
+from coordinator.api import CoordinatorUnreachable, NoNode, Session, Stat
 from coordinator.kazoo_client import KazooCoordinator
 from replica.errors import ClickHouseError
 from replica.log_entry import EntryType, LogEntry
 
 T = TypeVar("T")
+
+CONNECT_SECONDS = 10.0
+_CLOSE_SECONDS = 1.0
 
 _MARKS_OF_A_TABLE = frozenset(("log", "metadata", "replicas"))
 _NOT_OURS = frozenset(("/zookeeper", "/keeper"))
@@ -62,17 +66,31 @@ class DecodedEntry:
         return ""
 
 
-def with_session(address: str, work: Callable[[Session], Awaitable[T]]) -> T:
-    """Do the work in a session of its own. Raises CoordinatorUnreachable."""
+def with_session(
+    address: str, work: Callable[[Session], Awaitable[T]], seconds: float = CONNECT_SECONDS, *, bounded: bool = False
+) -> T:
+    """Do the work in a session of its own.
+
+    `seconds` bound the connecting, and where it is `bounded` all of the work. Raises CoordinatorUnreachable.
+    """
 
     async def run() -> T:
-        session = await KazooCoordinator(address).connect()
+        session = await KazooCoordinator(address, connect_timeout_seconds=seconds).connect()
         try:
-            return await work(session)
+            async with asyncio.timeout(seconds if bounded else None):
+                return await work(session)
+        except TimeoutError:
+            raise CoordinatorUnreachable(f"{address}: no answer in {seconds:g} s") from None
         finally:
-            await session.close()
+            await _closed(session)
 
     return asyncio.run(run())
+
+
+async def _closed(session: Session) -> None:
+    """End the session, without patience for a service that no longer answers: it gives the session up by itself."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(session.close(), _CLOSE_SECONDS)
 
 
 async def tables(session: Session) -> list[str]:
@@ -81,30 +99,35 @@ async def tables(session: Session) -> list[str]:
     waiting = ["/"]
     while waiting:
         path = waiting.pop()
-        children = await _children(session, path)
-        if _MARKS_OF_A_TABLE.issubset(children):
+        names = await children(session, path)
+        if _MARKS_OF_A_TABLE.issubset(names):
             found.append(path)
         else:
-            waiting += [child for name in children if (child := _join(path, name)) not in _NOT_OURS]
+            waiting += [child for name in names if (child := _join(path, name)) not in _NOT_OURS]
     return sorted(found)
 
 
 async def replicas(session: Session, table_path: str) -> list[str]:
-    return await _children(session, f"{table_path}/replicas")
+    return await children(session, f"{table_path}/replicas")
 
 
 async def entries(session: Session, folder: str) -> list[DecodedEntry]:
     """The entries below a `log` or `queue` znode, in order."""
-    names = await _children(session, folder)
+    names = await children(session, folder)
     found = await session.get_many([f"{folder}/{name}" for name in names])
     return [_decoded(name, *node) for name, node in zip(names, found, strict=True) if node is not None]
+
+
+async def queue_length(session: Session, table_path: str, replica: str) -> int:
+    """How many entries wait in the replica's queue."""
+    return len(await children(session, f"{table_path}/replicas/{replica}/queue"))
 
 
 async def unheard(session: Session, table_path: str, replica: str) -> int:
     """How many entries of the shared log the replica has not copied into its queue."""
     found = (await session.get_many([f"{table_path}/replicas/{replica}/log_pointer"]))[0]
     pointer = int(found[0] or b"0") if found is not None else 0
-    names = await _children(session, f"{table_path}/log")
+    names = await children(session, f"{table_path}/log")
     return sum(int(name.removeprefix("log-")) >= pointer for name in names)
 
 
@@ -113,7 +136,7 @@ async def subtree(session: Session, path: str, depth: int) -> list[Znode]:
     data, stat = await session.get(path)
     found = [Znode(path, data, stat)]
     if depth > 0:
-        for name in await _children(session, path):
+        for name in await children(session, path):
             try:
                 found += await subtree(session, _join(path, name), depth - 1)
             except NoNode:
@@ -121,7 +144,8 @@ async def subtree(session: Session, path: str, depth: int) -> list[Znode]:
     return found
 
 
-async def _children(session: Session, path: str) -> list[str]:
+async def children(session: Session, path: str) -> list[str]:
+    """Their names, sorted; none of a znode that is not there."""
     try:
         return await session.children(path)
     except NoNode:

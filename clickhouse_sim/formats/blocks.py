@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator
+from typing import BinaryIO
 
 import pyarrow as pa
 
@@ -24,3 +26,8 @@ def cut(batches: Iterable[pa.RecordBatch], block_rows: int) -> Iterator[pa.Table
             rows -= block_rows
     if rows:
         yield pa.Table.from_batches(waiting)
+
+
+def seekable(source: BinaryIO) -> BinaryIO:
+    """The source, read into memory when it is a pipe: some formats begin at their end."""
+    return source if source.seekable() else io.BytesIO(source.read())

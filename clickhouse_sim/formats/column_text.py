@@ -1,7 +1,8 @@
 """Columns of text to columns of a table's types.
 
 Text that stands for no value: `\\N` in every column; in a Nullable column that is not a String also the empty
-text. Times may be written `2013-01-01 10:00:00` (in the column's time zone) or `2013-01-01T10:00:00Z` (UTC).
+text, unless that is ruled out. Times may be written `2013-01-01 10:00:00` (in the column's time zone) or
+`2013-01-01T10:00:00Z` (UTC).
 """
 
 from __future__ import annotations
@@ -19,23 +20,33 @@ _HEXADECIMAL = r"^\s*-?0[xX]"
 
 
 def text_block(
-    columns: Mapping[str, pa.ChunkedArray], schema: TableSchema, *, null_texts: Sequence[str] = (), first_row: int = 1
+    columns: Mapping[str, pa.ChunkedArray],
+    schema: TableSchema,
+    *,
+    null_texts: Sequence[str] = (),
+    empty_is_null: bool = True,
+    first_row: int = 1,
 ) -> pa.Table:
     """The block that columns of `large_binary` text spell.
 
     `null_texts` mean NULL in Nullable columns. Raises NoSuchColumnInTable and, for a value that does not fit, the
     errors of `conform`: they name column and row, the block's first row being number `first_row`.
     """
-    texts = {name: _prepared(values, schema.column(name), null_texts, first_row) for name, values in columns.items()}
+    nulls = [text.encode() for text in null_texts]
+    texts = {
+        name: _prepared(values, schema.column(name), nulls, empty_is_null, first_row)
+        for name, values in columns.items()
+    }
     return conform(pa.table(texts), schema, first_row=first_row)
 
 
-def _prepared(values: pa.ChunkedArray, column: Column, null_texts: Sequence[str], first_row: int) -> pa.ChunkedArray:
+def _prepared(
+    values: pa.ChunkedArray, column: Column, nulls: list[bytes], empty_is_null: bool, first_row: int
+) -> pa.ChunkedArray:
     """The texts with NULLs in their places, and spelled so that `conform` reads them."""
     if column.type.nullable:
-        nulls = [text.encode() for text in null_texts]
-        if column.type.kind is not Kind.STRING:
-            nulls.append(b"")
+        if empty_is_null and column.type.kind is not Kind.STRING:
+            nulls = [*nulls, b""]
         if nulls:
             is_null = pc.is_in(values, pa.array(nulls, pa.large_binary()))
             values = pc.if_else(is_null, pa.scalar(None, pa.large_binary()), values)

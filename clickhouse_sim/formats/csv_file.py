@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.csv
@@ -21,7 +21,7 @@ _WRONG_WIDTH = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
 
 
 def read_csv(
-    path: Path, schema: TableSchema, block_rows: int, *, header: bool = True, null_texts: Sequence[str] = ()
+    source: BinaryIO, schema: TableSchema, block_rows: int, *, header: bool = True, null_texts: Sequence[str] = ()
 ) -> Iterator[pa.Table]:
     """The file's rows in typed blocks of `block_rows`.
 
@@ -31,24 +31,17 @@ def read_csv(
     Raises NoSuchColumnInTable, DuplicateColumn, CannotParseText for a file that is not such a CSV, and for a value
     that does not fit the errors of `conform`; blocks before the one at fault have been yielded by then.
     """
-    with path.open("rb") as raw:
-        source = _QuoteCounter(raw)
-        batches = _batches(source, schema, header)
-        first_row = 1
-        for block in cut(batches, block_rows):
-            yield text_block(
-                dict(zip(block.column_names, block.columns, strict=True)),
-                schema,
-                null_texts=null_texts,
-                first_row=first_row,
-            )
-            first_row += block.num_rows
+    first_row = 1
+    for block in cut(_batches(_QuoteCounter(source), schema, header), block_rows):
+        texts = dict(zip(block.column_names, block.columns, strict=True))
+        yield text_block(texts, schema, null_texts=null_texts, first_row=first_row)
+        first_row += block.num_rows
 
 
 class _QuoteCounter(io.RawIOBase):
     """The file, and how many quotes it had so far: Arrow takes a last quote that is never closed for closed."""
 
-    def __init__(self, raw: io.BufferedReader) -> None:
+    def __init__(self, raw: BinaryIO) -> None:
         self._raw = raw
         self.quotes = 0
 

@@ -1,31 +1,87 @@
-"""Which format a file has, by the end of its name."""
+"""Files and standard input into blocks: which format it is, and what all formats share."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 
+from clickhouse_sim.formats.arrow_file import read_arrow
 from clickhouse_sim.formats.csv_file import read_csv
+from clickhouse_sim.formats.jsonl_file import read_jsonl
 from clickhouse_sim.formats.parquet_file import read_parquet
 from replica.errors import BadArguments
+from replica.expression import complete
 from replica.schema import TableSchema
 
+STDIN = Path("-")
 
-def read_blocks(
-    path: Path, schema: TableSchema, block_rows: int, *, header: bool = True, null_texts: Sequence[str] = ()
-) -> Iterator[pa.Table]:
-    """The rows of a `.csv` or `.parquet` file in typed blocks of `block_rows`.
+_FORMAT_OF = {
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".feather": "arrow",
+}
 
-    The same file with the same `block_rows` gives the same blocks. Raises BadArguments for another kind of file
-    or for options that Parquet has no use for, and what the readers of the formats raise.
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a file is read: rows of a block, its format (None: by the end of its name), and what only CSV knows."""
+
+    block_rows: int
+    format: str | None = None
+    header: bool = True
+    null_texts: Sequence[str] = ()
+
+
+def read_blocks(path: Path, schema: TableSchema, reading: Reading) -> Iterator[pa.Table]:
+    """The rows of a file, or of standard input for `-`, in typed blocks with all columns of the table.
+
+    As with INSERT INTO t FORMAT …, columns that the file lacks are filled with their defaults before anything is
+    hashed. The same rows with the same `block_rows` give the same blocks. Raises BadArguments for another kind of
+    file or for options that its format has no use for, and what the readers of the formats raise.
     """
-    suffix = path.suffix.lower()
-    if suffix == ".csv":
-        return read_csv(path, schema, block_rows, header=header, null_texts=null_texts)
-    if suffix != ".parquet":
-        raise BadArguments(f"{path.name}: the name of a file must end in .csv or .parquet")
-    if not header or null_texts:
-        raise BadArguments(f"{path.name}: --no-header and --null are for CSV files")
-    return read_parquet(path, schema, block_rows)
+    name = reading.format or _format_of(path)
+    if name != "csv" and (not reading.header or reading.null_texts):
+        raise BadArguments("--no-header and --null are for CSV")
+    return _blocks(path, name, schema, reading)
+
+
+def _blocks(path: Path, name: str, schema: TableSchema, reading: Reading) -> Iterator[pa.Table]:
+    with _opened(path) as source:
+        for block in _read(source, name, schema, reading):
+            yield complete(block, schema)
+
+
+def _read(source: BinaryIO, name: str, schema: TableSchema, reading: Reading) -> Iterator[pa.Table]:
+    rows = reading.block_rows
+    match name:
+        case "csv":
+            return read_csv(source, schema, rows, header=reading.header, null_texts=reading.null_texts)
+        case "parquet":
+            return read_parquet(source, schema, rows)
+        case "jsonl":
+            return read_jsonl(source, schema, rows)
+        case "arrow":
+            return read_arrow(source, schema, rows)
+    raise BadArguments(f"there is no input format {name!r}")
+
+
+def _opened(path: Path) -> AbstractContextManager[BinaryIO]:
+    return nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb")
+
+
+def _format_of(path: Path) -> str:
+    found = _FORMAT_OF.get(path.suffix.lower())
+    if found is None:
+        *others, last = _FORMAT_OF
+        raise BadArguments(f"the name must end in {', '.join(others)} or {last}; or say --input-format")
+    return found

@@ -42,7 +42,14 @@ _QUEUE = pa.schema(
         *((name, pa.uint32()) for name in ("is_currently_executing", "num_tries", "num_postponed")),
     ]
 )
-_REPLICAS = pa.schema([(name, pa.string()) for name in ("database", "table", "zookeeper_path", "replica_name")])
+_REPLICAS = pa.schema(
+    [
+        *((name, pa.string()) for name in ("database", "table", "zookeeper_path", "replica_name")),
+        ("is_readonly", pa.uint8()),
+        ("queue_size", pa.uint32()),
+        ("zookeeper_exception", pa.string()),
+    ]
+)
 _PARTS = pa.schema(
     [
         *((name, pa.string()) for name in ("database", "table", "partition_id", "name")),
@@ -61,6 +68,8 @@ class ToyServer:
     seen: dict[str, str] = field(default_factory=dict)
     queue: list[dict[str, Any]] = field(default_factory=list)
     options: list[InsertOptions] = field(default_factory=list)
+    readonly: str = ""
+    delay: float = 0.0
     optimized: list[OptimizeTable] = field(default_factory=list)
     refuse: Callable[[int], Exception | None] = lambda source_number: None
 
@@ -94,6 +103,7 @@ class ToyServer:
         self, database: str, table: str, options: InsertOptions, source_number: int, block: pa.Table
     ) -> BlockOutcome:
         self.options.append(options)
+        await asyncio.sleep(self.delay)
         if (problem := self.refuse(source_number)) is not None:
             raise problem
         schema = self._schema(table)
@@ -123,6 +133,8 @@ class ToyServer:
         if table == "replicas":
             rows = [
                 {"database": "default", "table": name, "zookeeper_path": f"/tables/{name}", "replica_name": self.name}
+                | {"is_readonly": int(bool(self.readonly)), "zookeeper_exception": self.readonly}
+                | {"queue_size": len(self.queue)}
                 for name in self.tables
             ]
             return pa.Table.from_pylist(rows, _REPLICAS)

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +97,29 @@ def test_sql_is_read_from_standard_input(cluster: Any) -> None:
     assert (result.exit_code, result.stdout) == (0, '{"one": 1}\n')
 
 
+def test_sql_is_read_from_a_file(cluster: Any, tmp_path: Path) -> None:
+    path = tmp_path / "statements.sql"
+    path.write_text("SELECT 1 AS one; SELECT 2 AS two")
+    assert cluster.records("sql", "-f", str(path)) == [{"one": 1}, {"two": 2}]
+    assert cluster.chsim("sql", "--file", "-", stdin="SELECT 1 AS one").stdout == '{"one": 1}\n'
+    assert cluster.chsim("sql", "SELECT 1", "-f", str(path)).exit_code == 2
+    assert cluster.chsim("sql", "-f", str(tmp_path / "nowhere.sql")).exit_code == 2
+    path.write_bytes(b"SELECT '\xff'")
+    assert cluster.chsim("sql", "-f", str(path)).exit_code == 2
+
+
+def test_an_answer_in_every_format(cluster: Any) -> None:
+    outputs = {
+        "json": '[\n{"a": 1, "b": "x"}\n]\n',
+        "jsonl": '{"a": 1, "b": "x"}\n',
+        "csv": '"a","b"\n1,"x"\n',
+        "tsv": "a\tb\n1\tx\n",
+        "vertical": "Row 1:\n──────\na: 1\nb: x\n",
+    }
+    for name, output in outputs.items():
+        assert cluster.chsim("sql", "SELECT 1 AS a, 'x' AS b", "--format", name).stdout == output
+
+
 def test_show_and_describe(cluster: Any) -> None:
     assert cluster.records("sql", "SHOW TABLES") == [{"name": "t"}]
     assert cluster.records("sql", "SHOW TABLES FROM system") == [{"name": "parts"}]
@@ -162,6 +191,44 @@ def test_an_error_of_the_server_in_the_middle(
     assert result.exit_code == exit_code
     assert "Before that: 2 rows in 1 blocks" in result.stderr
     assert str(error) in result.stderr
+
+
+def test_rows_come_from_stdin_too_and_make_the_same_blocks(cluster: Any, three_rows: Path) -> None:
+    cluster.records("insert", "t", str(three_rows), "--null", "NA")
+    rows = (
+        '{"day": "2024-01-01", "id": "1", "name": "one"}\n{"id": 2, "day": "2024-01-02"}\n'
+        '{"id": 3, "name": "three", "day": "2024-02-01"}\n'
+    )
+    result = cluster.chsim("insert", "t", "-", "--input-format", "jsonl", stdin=rows)
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["status"] == "duplicate"
+    assert cluster.chsim("insert", "t", "-", stdin=rows).exit_code == 2
+    bad = cluster.chsim("insert", "t", "-", "--input-format", "jsonl", stdin='{"idd": 1}')
+    assert bad.exit_code == 1
+    assert "stdin into t: Row 1: There is no column 'idd'" in bad.stderr
+
+
+@pytest.mark.parametrize("setting", [{}, {"NO_COLOR": "1"}])
+def test_progress_is_shown_on_a_terminal_and_data_stay_clean(
+    cluster: Any, three_rows: Path, setting: dict[str, str]
+) -> None:
+    controller, terminal = pty.openpty()
+    environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    environment |= {"CHSIM_DIR": str(cluster.folder.root), "TERM": "xterm", "COLUMNS": "120", **setting}
+    command = [sys.executable, "-m", "clickhouse_sim", "insert", "t", str(three_rows), "--null", "NA"]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=terminal, check=False)
+    os.close(terminal)
+    shown = b""
+    with contextlib.suppress(OSError):
+        while chunk := os.read(controller, 65536):
+            shown += chunk
+    os.close(controller)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["rows"] == 3
+    assert (b"3 rows, " in shown and b"rows/s, 1 blocks, 0 duplicate" in shown) == (not setting)
+    assert (b"\x1b" in shown) == (not setting)
+    assert b"3 rows in 1 blocks (1 stored) through r1." in shown
 
 
 def test_an_empty_file_inserts_nothing(cluster: Any, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import datetime
+import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 
 from clickhouse_sim.formats import csv_file
 from clickhouse_sim.formats.blocks import cut
-from clickhouse_sim.formats.files import read_blocks
+from clickhouse_sim.formats.files import STDIN, Reading, read_blocks
 from replica.commands import ColumnDefinition
 from replica.errors import ClickHouseError
 from replica.schema import TableSchema
@@ -32,7 +34,8 @@ def written(tmp_path: Path, content: str | bytes, name: str = "rows.csv") -> Pat
 
 
 def rows(path: Path, table: TableSchema, block_rows: int = 100, **options: Any) -> list[dict[str, Any]]:
-    return [row for block in read_blocks(path, table, block_rows, **options) for row in block.to_pylist()]
+    reading = Reading(block_rows, **options)
+    return [row for block in read_blocks(path, table, reading) for row in block.to_pylist()]
 
 
 # --- blocks --------------------------------------------------------------------------------------------------
@@ -49,9 +52,9 @@ def test_blocks_do_not_depend_on_how_the_source_was_chunked(chunks: list[int], b
 
 def test_csv_blocks_do_not_depend_on_the_readers_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path, "a,s\n" + "".join(f'{n},"x\n{n}"\n' for n in range(500)))
-    whole = [block.to_pylist() for block in read_blocks(path, schema("a UInt32", "s String"), 64)]
+    whole = [block.to_pylist() for block in read_blocks(path, schema("a UInt32", "s String"), Reading(64))]
     monkeypatch.setattr(csv_file, "_CHUNK_BYTES", 64)
-    assert [block.to_pylist() for block in read_blocks(path, schema("a UInt32", "s String"), 64)] == whole
+    assert [block.to_pylist() for block in read_blocks(path, schema("a UInt32", "s String"), Reading(64))] == whole
     assert [len(block) for block in whole] == [64] * 7 + [52]
 
 
@@ -96,8 +99,10 @@ def test_csv_of_every_type(tmp_path: Path) -> None:
 
 
 def test_the_header_names_some_columns_in_any_order(tmp_path: Path) -> None:
+    """The others get their defaults before anything is hashed, as with INSERT INTO t FORMAT CSVWithNames."""
     path = written(tmp_path, "b,a\n1,2\n")
-    assert rows(path, schema("a Int8", "b Int8", "c Int8")) == [{"b": 1, "a": 2}]
+    [row] = rows(path, schema("a Int8", "b Int8", "c Int8"))
+    assert list(row.items()) == [("a", 2), ("b", 1), ("c", 0)]
 
 
 def test_without_a_header_the_columns_are_the_tables(tmp_path: Path) -> None:
@@ -138,7 +143,7 @@ def test_bad_csv_is_refused_with_its_row_and_column(
 
 def test_rows_are_numbered_through_the_file_and_good_blocks_come_first(tmp_path: Path) -> None:
     path = written(tmp_path, "a\n" + "".join(f"{n}\n" for n in range(7)) + "x\n")
-    blocks = read_blocks(path, schema("a UInt8"), 3)
+    blocks = read_blocks(path, schema("a UInt8"), Reading(3))
     assert [next(blocks).num_rows, next(blocks).num_rows] == [3, 3]
     with pytest.raises(ClickHouseError, match="Row 8: 'x' in column 'a'"):
         next(blocks)
@@ -184,7 +189,7 @@ def test_parquet_of_any_arrow_types(tmp_path: Path) -> None:
         }
     )
     pq.write_table(content.set_column(2, "t", content.column("t").cast(pa.timestamp("s"), safe=False)), path)
-    blocks = list(read_blocks(path, schema("a UInt8", "s String", "t DateTime"), 2))
+    blocks = list(read_blocks(path, schema("a UInt8", "s String", "t DateTime"), Reading(2)))
     assert [block.num_rows for block in blocks] == [2, 1]
     assert blocks[0].column("s").to_pylist() == [b"x", b"y"]
 
@@ -192,7 +197,7 @@ def test_parquet_of_any_arrow_types(tmp_path: Path) -> None:
 def test_parquet_with_a_value_that_does_not_fit(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"a": [1, 2, 3, 300]}), path)
-    blocks = read_blocks(path, schema("a UInt8"), 3)
+    blocks = read_blocks(path, schema("a UInt8"), Reading(3))
     next(blocks)
     with pytest.raises(ClickHouseError, match="Row 4: 300 in column 'a'"):
         next(blocks)
@@ -202,18 +207,227 @@ def test_parquet_with_an_unknown_column(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"b": [1]}), path)
     with pytest.raises(ClickHouseError, match="'b'"):
-        list(read_blocks(path, schema("a UInt8"), 3))
+        list(read_blocks(path, schema("a UInt8"), Reading(3)))
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 and nothing more"])
 def test_a_broken_parquet_file(tmp_path: Path, content: bytes) -> None:
     path = written(tmp_path, content, "rows.parquet")
     with pytest.raises(ClickHouseError, match="not a Parquet file"):
-        list(read_blocks(path, schema("a UInt8"), 3))
+        list(read_blocks(path, schema("a UInt8"), Reading(3)))
+
+
+# --- JSON lines ----------------------------------------------------------------------------------------------
+
+
+def test_jsonl_of_every_type(tmp_path: Path) -> None:
+    table = schema(
+        "i Int64",
+        "u Nullable(UInt8)",
+        "f Float64",
+        "b Bool",
+        "d Date",
+        "utc DateTime",
+        "york DateTime('America/New_York')",
+        "s String",
+        "ns Nullable(String)",
+    )
+    path = written(
+        tmp_path,
+        '{"ns": null, "s": "é\\n", "york": "2013-07-01 10:00:00", "utc": 1372672800, "d": "2013-01-01", "b": true,'
+        ' "f": 1e2, "u": null, "i": -5}\n\n'
+        '{"i": "7", "u": "255", "f": "-2", "b": 0, "d": "2013-12-31", "utc": "2013-01-01T10:00:00Z",'
+        ' "york": "1970-01-01T00:00:00Z", "s": 1.10, "ns": ""}',
+        "rows.jsonl",
+    )
+    [first, second] = rows(path, table)
+    utc = datetime.UTC
+    assert first == {
+        "i": -5,
+        "u": None,
+        "f": 100.0,
+        "b": True,
+        "d": datetime.date(2013, 1, 1),
+        "utc": datetime.datetime(2013, 7, 1, 10, tzinfo=utc),
+        "york": datetime.datetime(2013, 7, 1, 14, tzinfo=utc),
+        "s": "é\n".encode(),
+        "ns": None,
+    }
+    assert (second["i"], second["u"], second["f"], second["b"]) == (7, 255, -2.0, False)
+    assert (second["s"], second["ns"]) == (b"1.10", b"")
+
+
+def test_a_missing_key_is_the_default_of_its_column(tmp_path: Path) -> None:
+    table = TableSchema.from_definitions(
+        [
+            ColumnDefinition("a", "UInt8"),
+            ColumnDefinition("b", "UInt16", "a + 1"),
+            ColumnDefinition("c", "UInt32", "b * 10"),
+            ColumnDefinition("n", "Nullable(UInt8)"),
+            ColumnDefinition("s", "String"),
+            ColumnDefinition("d", "Date"),
+            ColumnDefinition("t", "DateTime('America/New_York')"),
+        ]
+    )
+    path = written(
+        tmp_path,
+        '{"a": 1}\n{"a": 2, "b": 7}\n{"c": 5, "s": "x"}\n{}\n{"a": 3, "b": null, "c": 1, "n": 4}\n',
+        "rows.ndjson",
+    )
+    found = rows(path, table)
+    assert [(row["a"], row["b"], row["c"]) for row in found] == [
+        (1, 2, 20),
+        (2, 7, 70),
+        (0, 1, 5),
+        (0, 1, 10),
+        (3, 4, 1),
+    ]
+    assert [row["n"] for row in found] == [None, None, None, None, 4]
+    assert [row["s"] for row in found] == [b"", b"", b"x", b"", b""]
+    assert {(row["d"], row["t"].timestamp()) for row in found} == {(datetime.date(1970, 1, 1), 0.0)}
+
+
+def test_the_order_of_keys_and_the_spelling_of_defaults_make_no_difference(tmp_path: Path) -> None:
+    table = schema("a UInt8", "b String")
+    one = list(read_blocks(written(tmp_path, '{"b": "", "a": 1}\n', "one.jsonl"), table, Reading(5)))
+    other = list(read_blocks(written(tmp_path, '{"a": "1"}\n', "other.jsonl"), table, Reading(5)))
+    csv_rows = list(read_blocks(written(tmp_path, "a,b\n1,\n", "rows.csv"), table, Reading(5)))
+    assert one == other == csv_rows
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "part"),
+    [
+        ('{"a": 1}\n{"a": 300}\n', "VALUE_IS_OUT_OF_RANGE", "Row 2: '300' in column 'a'"),
+        ('{"a": "x"}\n', "CANNOT_PARSE_TEXT", "Row 1: 'x' in column 'a'"),
+        ('{"a": 1.5}\n', "VALUE_IS_OUT_OF_RANGE", "Row 1: '1.5' in column 'a'"),
+        ('{"a": ""}\n', "CANNOT_PARSE_TEXT", "Row 1: '' in column 'a'"),
+        ('{"n": ""}\n', "CANNOT_PARSE_TEXT", "Row 1: '' in column 'n'"),
+        ('\n\n{"a": 1}\n{"z": 1}\n', "NO_SUCH_COLUMN_IN_TABLE", "Row 2: There is no column 'z'"),
+        ('{"a": 1, "a": 1}\n', "CANNOT_PARSE_TEXT", "Row 1 gives column 'a' twice"),
+        ('{"a": [1]}\n', "CANNOT_PARSE_TEXT", "Row 1: an array in column 'a'"),
+        ('{"s": {"x": 1}}\n', "CANNOT_PARSE_TEXT", "Row 1: an object in column 's'"),
+        ('{"s": "\\ud800"}\n', "CANNOT_PARSE_TEXT", "Row 1: the text in column 's'"),
+        ('{"a": 1\n', "CANNOT_PARSE_TEXT", "Row 1 is not a JSON object on one line"),
+        ("[1]\n", "CANNOT_PARSE_TEXT", "Row 1 is not a JSON object: [1]"),
+        ('{"a": 1} {"a": 2}\n', "CANNOT_PARSE_TEXT", "Row 1 is not a JSON object on one line"),
+        ('{"t": 4294967296}\n', "CANNOT_PARSE_TEXT", "Row 1: '4294967296' in column 't'"),
+        ("[" * 100_000, "CANNOT_PARSE_TEXT", "Row 1 is not a JSON object"),
+    ],
+)
+def test_bad_jsonl_is_refused_with_its_row_and_column(tmp_path: Path, content: str, name: str, part: str) -> None:
+    with pytest.raises(ClickHouseError) as caught:
+        rows(
+            written(tmp_path, content, "rows.jsonl"), schema("a UInt8", "s String", "t DateTime", "n Nullable(UInt8)")
+        )
+    assert caught.value.name.startswith(name)
+    assert part in caught.value.message
+
+
+def test_jsonl_bytes_that_are_no_text_are_a_fine_string(tmp_path: Path) -> None:
+    assert rows(written(tmp_path, b'{"s": "\xff"}', "rows.jsonl"), schema("s String")) == [{"s": b"\xff"}]
+
+
+def test_jsonl_is_cut_as_csv_is_and_good_blocks_come_first(tmp_path: Path) -> None:
+    path = written(tmp_path, "".join(f'{{"a": {n}}}\n' for n in range(7)) + '{"a": "x"}\n', "rows.jsonl")
+    blocks = read_blocks(path, schema("a UInt8"), Reading(3))
+    assert [next(blocks).num_rows, next(blocks).num_rows] == [3, 3]
+    with pytest.raises(ClickHouseError, match="Row 8: 'x' in column 'a'"):
+        next(blocks)
+
+
+@given(
+    st.lists(st.fixed_dictionaries({}, optional={"n": st.none() | st.integers(-(2**63), 2**63 - 1), "s": _TEXT})),
+    st.integers(1, 5),
+)
+def test_what_is_written_as_jsonl_is_read_back(
+    tmp_path_factory: pytest.TempPathFactory, values: list[dict[str, Any]], block_rows: int
+) -> None:
+    path = tmp_path_factory.mktemp("jsonl") / "rows.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in values))
+    found = rows(path, schema("n Nullable(Int64)", "s String"), block_rows)
+    assert found == [{"n": row.get("n"), "s": row.get("s", "").encode()} for row in values]
+
+
+# --- Arrow ---------------------------------------------------------------------------------------------------
+
+_ARROW = pa.table({"a": [1.0, 2.0, 3.0], "s": pa.array(["x", "y", "x"]).dictionary_encode()})
+
+
+def arrow_file(path: Path, table: pa.Table, kind: str) -> Path:
+    with (pa.ipc.new_file if kind == "file" else pa.ipc.new_stream)(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["file", "stream"])
+@pytest.mark.parametrize("suffix", [".arrow", ".feather", ".arrows"])
+def test_arrow_file_or_stream_is_told_by_its_content(tmp_path: Path, kind: str, suffix: str) -> None:
+    path = arrow_file(tmp_path / f"rows{suffix}", _ARROW, kind)
+    blocks = list(read_blocks(path, schema("s String", "a UInt8"), Reading(2)))
+    assert [block.to_pylist() for block in blocks] == [
+        [{"s": b"x", "a": 1}, {"s": b"y", "a": 2}],
+        [{"s": b"x", "a": 3}],
+    ]
+
+
+@pytest.mark.parametrize("kind", ["file", "stream"])
+def test_arrow_with_a_value_that_does_not_fit(tmp_path: Path, kind: str) -> None:
+    path = arrow_file(tmp_path / "rows.arrow", pa.table({"a": [1, 2, 3, 300]}), kind)
+    blocks = read_blocks(path, schema("a UInt8"), Reading(3))
+    next(blocks)
+    with pytest.raises(ClickHouseError, match="Row 4: 300 in column 'a'"):
+        next(blocks)
+
+
+@pytest.mark.parametrize("content", [b"", b"ARROW1 and nothing more", b"\xff\xff\xff\xff\x10\x00\x00\x00"])
+def test_broken_arrow(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(ClickHouseError, match="not an Arrow file or stream"):
+        rows(written(tmp_path, content, "rows.arrow"), schema("a UInt8"))
+
+
+def test_arrow_with_an_unknown_column(tmp_path: Path) -> None:
+    with pytest.raises(ClickHouseError, match="'s'"):
+        rows(arrow_file(tmp_path / "rows.arrow", _ARROW, "file"), schema("a UInt8"))
+
+
+# --- which format --------------------------------------------------------------------------------------------
+
+
+class Pipe(io.RawIOBase):
+    """What comes through a pipe: it can be read once and not sought in."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = io.BytesIO(content)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, target: Any) -> int:
+        return self._content.readinto(target)
+
+
+@pytest.mark.parametrize("name", ["csv", "jsonl", "parquet", "arrow", "arrow stream"])
+def test_every_format_comes_from_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    path = tmp_path / "rows"
+    table = pa.table({"a": [1, 2, 3]})
+    match name:
+        case "csv":
+            path.write_text("a\n1\n2\n3\n")
+        case "jsonl":
+            path.write_text('{"a":1}\n{"a":2}\n{"a":3}\n')
+        case "parquet":
+            pq.write_table(table, path)
+        case _:
+            arrow_file(path, table, "file" if name == "arrow" else "stream")
+    stdin = io.TextIOWrapper(io.BufferedReader(Pipe(path.read_bytes())))
+    monkeypatch.setattr("sys.stdin", stdin)
+    found = rows(STDIN, schema("a UInt8"), 2, format=name.split()[0])
+    assert found == [{"a": 1}, {"a": 2}, {"a": 3}]
 
 
 def test_other_kinds_of_files_and_options_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ClickHouseError, match=r"\.csv or \.parquet"):
-        read_blocks(tmp_path / "rows.xlsx", schema("a UInt8"), 1)
+    with pytest.raises(ClickHouseError, match=r"must end in \.csv, \.parquet"):
+        read_blocks(tmp_path / "rows.xlsx", schema("a UInt8"), Reading(1))
     with pytest.raises(ClickHouseError, match="--no-header"):
-        read_blocks(tmp_path / "rows.parquet", schema("a UInt8"), 1, header=False)
+        read_blocks(tmp_path / "rows.parquet", schema("a UInt8"), Reading(1, header=False))

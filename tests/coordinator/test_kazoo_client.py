@@ -15,7 +15,7 @@ from kazoo.exceptions import BadVersionError, RolledBackError, RuntimeInconsiste
 from kazoo.security import make_digest_acl
 
 from coordinator.api import CheckNotExists, CoordinatorUnreachable, Create, MultiFailed, SessionLost, Watch
-from coordinator.kazoo_client import KazooCoordinator
+from coordinator.kazoo_client import KazooCoordinator, KazooSession
 from coordinator.server import CoordinatorServer
 
 
@@ -70,6 +70,88 @@ async def test_the_first_address_that_answers_is_taken(server: CoordinatorServer
         session = await KazooCoordinator(f"{dead},{server.address}").connect()
         assert session.alive
         await session.close()
+
+
+@pytest.fixture
+async def servers(tmp_path: Path) -> AsyncIterator[list[CoordinatorServer]]:
+    """Three that know nothing of each other: a znode tells whose session one has."""
+    servers = [CoordinatorServer("127.0.0.1:0", tmp_path / f"server{number}", tick_ms=200) for number in range(3)]
+    for number, server in enumerate(servers):
+        await server.start()
+        session = await KazooCoordinator(server.address).connect()
+        await session.create(f"/server{number}")
+        await session.close()
+    yield servers
+    for server in servers:
+        await server.stop()
+
+
+async def server_of(session: KazooSession) -> str:
+    (name,) = [name for name in await session.children("/") if name.startswith("server")]
+    return name
+
+
+async def test_each_connect_begins_with_the_next_server(servers: list[CoordinatorServer]) -> None:
+    coordinator = KazooCoordinator(",".join(server.address for server in servers))
+    sessions = [await coordinator.connect() for _ in range(4)]
+    assert [await server_of(session) for session in sessions] == ["server0", "server1", "server2", "server0"]
+    for session in sessions:
+        await session.close()
+
+
+async def test_a_session_dies_with_its_server_and_the_next_connect_finds_another(
+    servers: list[CoordinatorServer],
+) -> None:
+    coordinator = KazooCoordinator(",".join(server.address for server in servers))
+    session = await coordinator.connect()
+    await servers[0].stop()
+    await asyncio.wait_for(session.wait_dead(), 10)
+    await servers[1].stop()
+    later = await coordinator.connect()
+    assert await server_of(later) == "server2"
+    assert not session.alive
+    again = await coordinator.connect()
+    assert await server_of(again) == "server2", "those that are down are passed over"
+    for each in (session, later, again):
+        await each.close()
+
+
+async def test_a_server_that_hangs_holds_nobody_up(server: CoordinatorServer) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        hosts = f"127.0.0.1:{silent.getsockname()[1]},{server.address}"
+        async with asyncio.timeout(20):
+            session = await KazooCoordinator(hosts, connect_timeout_seconds=600).connect()
+        assert session.alive
+        await session.close()
+
+
+async def test_a_slow_server_gets_its_full_time_when_no_other_answers(server: CoordinatorServer) -> None:
+    async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(1.5)
+        far_reader, far_writer = await asyncio.open_connection(*server.address.split(":"))
+        await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
+
+    slow = await asyncio.start_server(slowly, "127.0.0.1", 0)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        hosts = f"127.0.0.1:{taken.getsockname()[1]},127.0.0.1:{slow.sockets[0].getsockname()[1]}"
+        session = await KazooCoordinator(hosts, connect_timeout_seconds=60).connect()
+    assert session.alive
+    await session.close()
+    slow.close()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65536):
+        writer.write(data)
+    writer.close()
+
+
+async def test_a_chroot_that_does_not_exist_is_named(server: CoordinatorServer) -> None:
+    with pytest.raises(CoordinatorUnreachable, match="no znode /not/there"):
+        await KazooCoordinator(f"{server.address}/not/there").connect()
 
 
 async def test_no_thread_outlives_its_session(server: CoordinatorServer) -> None:

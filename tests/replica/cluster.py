@@ -90,7 +90,7 @@ class Cluster:
     """Servers by name; `folder` keeps their disks over restarts."""
 
     folder: Path
-    service: LocalService
+    service: LocalService = field(default_factory=lambda: LocalService(time.time, tick_seconds=0.5))
     delivery: Delivery = field(default_factory=Delivery)
     replicas: dict[str, Replica] = field(default_factory=dict)
     sources: dict[str, PartSource] = field(default_factory=dict)
@@ -137,6 +137,10 @@ class Cluster:
         """Its session stays until the service expires it."""
         self.replicas[name].coordinator.sever()
         await self.stop(name)
+
+    async def close(self) -> None:
+        for name in sorted(self.replicas):
+            await self.stop(name)
 
     async def create_table(self, **changes: object) -> None:
         for name in sorted(self.replicas):

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from coordinator.local_client import LocalService
 from tests.replica.cluster import Cluster
+from tests.replica.zookeeper_cluster import ZooKeeperCluster
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    made = Cluster(tmp_path, LocalService(time.time, tick_seconds=0.5))
+def service() -> str:
+    """Where replicas meet: in this process. A module that defines it with `ANYWHERE` as params tries both."""
+    return "local"
+
+
+@pytest.fixture
+async def cluster(service: str, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
+    made = Cluster(tmp_path)
+    if service == "zookeeper":
+        root = await ZooKeeperCluster.new_root(request.getfixturevalue("real_zookeeper"))
+        made = ZooKeeperCluster(tmp_path, address=root)
     yield made
-    for name in sorted(made.replicas):
-        await made.stop(name)
+    await made.close()

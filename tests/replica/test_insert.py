@@ -12,6 +12,13 @@ from replica.commands import InsertOptions, InsertStatus
 from replica.errors import ClickHouseError, NoSuchColumnInTable
 from replica.log_entry import EntryType, LogEntry
 from tests.replica.cluster import IMPATIENT, ROOT, Cluster, Replica, eventually, rows
+from tests.replica.zookeeper_cluster import ANYWHERE, LOCAL
+
+
+@pytest.fixture(params=ANYWHERE)
+def service(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
 
 
 async def one_replica(cluster: Cluster, **changes: object) -> Replica:
@@ -178,6 +185,7 @@ async def test_an_empty_block_makes_nothing(cluster: Cluster) -> None:
 # --- when the session dies ----------------------------------------------------------------------------------
 
 
+@LOCAL
 async def test_an_insert_whose_commit_was_applied_but_not_answered_is_stored_once(cluster: Cluster) -> None:
     r1 = await one_replica(cluster)
     await r1.insert(rows(2))
@@ -201,6 +209,7 @@ async def test_an_insert_whose_commit_was_applied_but_not_answered_is_stored_onc
     assert await r1.count() == 2
 
 
+@LOCAL
 async def test_an_insert_whose_commit_was_lost_on_the_way_takes_a_new_number(cluster: Cluster) -> None:
     r1 = await one_replica(cluster)
     await r1.insert(rows(2))
@@ -220,6 +229,7 @@ async def test_an_insert_whose_commit_was_lost_on_the_way_takes_a_new_number(clu
     assert await r1.count() == 2
 
 
+@LOCAL
 async def test_an_insert_that_never_learns_its_fate_says_unknown_and_is_settled_later(cluster: Cluster) -> None:
     cluster.settings = IMPATIENT
     r1 = await one_replica(cluster)
@@ -242,6 +252,7 @@ async def test_an_insert_that_never_learns_its_fate_says_unknown_and_is_settled_
     assert (await r1.insert(rows(4))).status is InsertStatus.DUPLICATE
 
 
+@LOCAL
 async def test_an_insert_into_a_read_only_table_waits_then_says_not_stored(cluster: Cluster) -> None:
     cluster.settings = IMPATIENT
     r1 = await one_replica(cluster)

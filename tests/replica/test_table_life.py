@@ -19,8 +19,15 @@ from replica.errors import (
     UnknownTable,
 )
 from tests.replica.cluster import ROOT, Cluster, definition, eventually, rows
+from tests.replica.zookeeper_cluster import ANYWHERE, LOCAL
 
 NEW_TABLES = Path(__file__).parent.parent / "data" / "clickhouse-26.9" / "new-tables"
+
+
+@pytest.fixture(params=ANYWHERE)
+def service(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
 
 
 async def test_a_new_table_has_the_znodes_that_clickhouse_makes(cluster: Cluster) -> None:
@@ -132,6 +139,7 @@ async def test_a_killed_replica_waits_for_its_old_session_and_says_so(cluster: C
     await cluster.writable()
 
 
+@LOCAL
 async def test_a_replica_whose_session_died_comes_back_by_itself(cluster: Cluster) -> None:
     r1 = await cluster.start("r1")
     await cluster.create_table()

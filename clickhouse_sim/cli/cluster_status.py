@@ -1,0 +1,125 @@
+"""What `chsim status` tells, in bounded time: nobody is asked for longer than a few seconds, and all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clickhouse_sim.cli.ask import system_rows
+from clickhouse_sim.cli.listing import Listing
+from clickhouse_sim.cluster import znodes
+from clickhouse_sim.cluster.cluster import Cluster, MemberState
+from clickhouse_sim.cluster.errors import ClusterUnreachable
+from clickhouse_sim.cluster.folder import ClusterFolder
+from coordinator.api import CoordinationError, Session
+from replica.errors import ClickHouseError
+
+ANSWER_SECONDS = 2.0
+SILENT = "does not answer"
+
+_COLUMNS = ("name", "state", "pid", "endpoint", "interserver", "tables", "queue_size", "lag", "readonly", "log")
+
+
+@dataclass(frozen=True, slots=True)
+class _Backlog:
+    """What one replica of one table has still to do, by its znodes: entries in its queue, and not yet copied."""
+
+    table_path: str
+    replica: str
+    queued: int
+    unheard: int
+
+
+def status_listing(folder: Path) -> Listing:
+    """One row a member: what it does, where it listens, how far its tables are behind, which are read-only and why.
+
+    The lag of a replica is the number of log entries that it has not copied into its queue, and of those in it.
+    It is read from the znodes, so that it is known of the dead as well; without a coordinator it is not known.
+    """
+    cluster = Cluster(ClusterFolder(folder))
+    members = cluster.status()
+    replicas = set(cluster.folder.settings().replica_names)
+    with ThreadPoolExecutor(len(members)) as threads:
+        backlogs = threads.submit(_backlogs, cluster)
+        asked = {each.name: threads.submit(_tables_of, each) for each in members if each.name in replicas}
+        told = {name: answer.result() for name, answer in asked.items()}
+        known = backlogs.result()
+    rows = [
+        _replica_row(each, told[each.name], known)
+        if each.name in replicas
+        else _coordinator_row(each, answered=known is not None)
+        for each in members
+    ]
+    return Listing(_COLUMNS, rows, key=("name",), spare=("log", "interserver", "pid", "tables", "endpoint"))
+
+
+def _tables_of(member: MemberState) -> list[dict[str, Any]] | None:
+    """What the replica says of its tables in system.replicas, None when it does not serve or not answer."""
+    if not member.running:
+        return None
+    try:
+        return system_rows(member.endpoint, "replicas", ANSWER_SECONDS)
+    except ClickHouseError:
+        return None
+
+
+def _backlogs(cluster: Cluster) -> list[_Backlog] | None:
+    """Of every replica of every table; None when the coordinator does not answer."""
+
+    async def read(session: Session) -> list[_Backlog]:
+        return [
+            _Backlog(
+                path,
+                name,
+                await znodes.queue_length(session, path, name),
+                await znodes.unheard(session, path, name),
+            )
+            for path in await znodes.tables(session)
+            for name in await znodes.replicas(session, path)
+        ]
+
+    try:
+        return znodes.with_session(cluster.coordinator_address(), read, ANSWER_SECONDS, bounded=True)
+    except (ClusterUnreachable, CoordinationError):
+        return None
+
+
+def _coordinator_row(member: MemberState, *, answered: bool) -> Sequence[Any]:
+    state = SILENT if member.running and not answered else member.condition.value
+    return (member.name, state, member.pid, member.endpoint, None, None, None, None, None, member.log)
+
+
+def _replica_row(
+    member: MemberState, tables: list[dict[str, Any]] | None, backlogs: list[_Backlog] | None
+) -> Sequence[Any]:
+    state = SILENT if member.running and tables is None else member.condition.value
+    own = None if backlogs is None else _own(member, tables, backlogs)
+    if tables is not None:
+        queued: int | None = sum(table["queue_size"] for table in tables)
+        count: int | None = len(tables)
+    else:
+        queued = None if own is None else sum(each.queued for each in own)
+        count = None if own is None else len(own)
+    lag = None if own is None else sum(each.queued + each.unheard for each in own)
+    readonly = None if tables is None else "; ".join(map(_why_readonly, filter(_is_readonly, tables)))
+    addresses = (member.endpoint, member.interserver)
+    return (member.name, state, member.pid, *addresses, count, queued, lag, readonly, member.log)
+
+
+def _own(member: MemberState, tables: list[dict[str, Any]] | None, backlogs: list[_Backlog]) -> list[_Backlog]:
+    """The member's among all: those that it names itself, else those of its name."""
+    if tables is None:
+        return [each for each in backlogs if each.replica == member.name]
+    named = {(table["zookeeper_path"], table["replica_name"]) for table in tables}
+    return [each for each in backlogs if (each.table_path, each.replica) in named]
+
+
+def _is_readonly(table: dict[str, Any]) -> bool:
+    return bool(table["is_readonly"])
+
+
+def _why_readonly(table: dict[str, Any]) -> str:
+    return f"{table['table']}: {table['zookeeper_exception'] or 'no reason is told'}"
