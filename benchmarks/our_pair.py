@@ -18,6 +18,8 @@ from clickhouse_sim.sql.run import create_table
 from replica.commands import ColumnDefinition, CreateTable, InsertStatus
 from replica.endpoint_client import EndpointClient
 
+# Nor are there any in the ClickHouse beside: what is measured is inserts and fetches.
+_NO_MERGES = {"max_bytes_to_merge_at_max_space_in_pool": "1", "max_bytes_to_merge_at_min_space_in_pool": "1"}
 _NAMES = ("r1", "r2")
 _ROOT = Path(__file__).parents[1]
 
@@ -116,6 +118,7 @@ class OurPair:
             replica_name="{replica}",
             partition_by=PARTITION_BY,
             order_by=ORDER_BY,
+            settings=_NO_MERGES,
             uuid=str(uuid.uuid4()),
         )
         with contextlib.ExitStack() as stack:

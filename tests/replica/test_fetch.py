@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from coordinator.api import SessionLost
+from replica.background.uncertain_parts import settle_uncertain_parts
 from replica.environment import PartFiles, PartRequest
 from replica.errors import (
     ChecksumDoesntMatch,
@@ -24,7 +26,7 @@ from replica.queue import QueuedEntry
 from replica.storage.part_files import PartImage
 from replica.storage.part_store import PartState
 from replica.znodes import Host
-from tests.replica.cluster import ROOT, Cluster
+from tests.replica.cluster import ROOT, Cluster, eventually
 from tests.replica.idle import IdleReplica, fetch_of, idle_replica, piece_of
 
 
@@ -337,3 +339,27 @@ async def test_a_cancelled_commit_ends_before_the_cancellation_does(fetching: Fe
     else:
         assert [part.state for part in fetching.r1.state.store.parts()] == [PartState.ACTIVE]
         assert await fetching.registered() == ["0_0_0_0"]
+
+
+async def test_a_fetch_whose_commit_got_no_answer_is_settled_by_the_next_session(fetching: Fetching) -> None:
+    """Whether it is registered or not: nothing stays that is registered and not here, or here and not registered."""
+    state = fetching.r1.state
+    for part, is_applied in (("0_0_0_0", True), ("0_1_1_0", False)):
+        await fetching.source(f"r{5 + is_applied}", part)
+        multi = fetching.r1.session.multi
+
+        async def unanswered(operations, multi=multi, is_applied=is_applied):  # type: ignore[no-untyped-def]
+            if is_applied:
+                await multi(operations)
+            raise SessionLost("no answer")
+
+        fetching.r1.session.multi = unanswered  # type: ignore[method-assign]
+        with pytest.raises(SessionLost):
+            await fetching.get(part)
+        fetching.r1.session.multi = multi  # type: ignore[method-assign]
+    assert [part.state for part in state.store.parts()] == [PartState.PRE_ACTIVE] * 2
+    settling = asyncio.create_task(settle_uncertain_parts(state, fetching.r1.session))
+    await eventually(lambda: list(state.uncertain_parts) == [])
+    await eventually(lambda: fetching.on_disk() == ["0_0_0_0"])
+    settling.cancel()
+    assert [str(part.name) for part in state.store.active_parts()] == ["0_0_0_0"]

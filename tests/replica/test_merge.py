@@ -13,8 +13,11 @@ from coordinator.api import Create, Set
 from replica.commands import OptimizeTable
 from replica.errors import BadArguments, NoSuchColumnInTable, TableIsReadOnly, ThereIsNoColumn
 from replica.log_entry import EntryType, LogEntry
+from replica.log_puller import LogPuller
+from replica.merge_assigner import MergeAssigner
 from replica.part_name import PartName
 from tests.replica.cluster import ROOT, Cluster, Replica, eventually, rows
+from tests.replica.idle import fetch_of, idle_replica
 
 # No merge by itself: only those that a test asks for.
 QUIET = {
@@ -280,3 +283,49 @@ async def test_a_merge_survives_a_restart_in_its_middle(cluster: Cluster) -> Non
     await cluster.writable()
     await eventually(lambda: [str(part.name) for part in r1.table().state.store.active_parts()] == ["all_0_2_1"])
     await cluster.settled()
+
+
+async def test_a_merge_of_a_part_that_is_not_registered_is_not_assigned(cluster: Cluster) -> None:
+    r1 = await filled(cluster, "r1")
+    session = await cluster.session()
+    await session.delete(f"{ROOT}/replicas/r1/parts/all_1_1_0")
+    (answer,) = await optimize(r1, final=True)
+    assert answer["reason"] == "a source part is not registered any more"
+    assert not [entry for entry in await log_entries(cluster) if entry.type is EntryType.MERGE_PARTS]
+
+
+async def test_an_old_large_merge_that_somebody_has_done_is_fetched(cluster: Cluster) -> None:
+    r1 = await filled(
+        cluster,
+        "r1",
+        "r2",
+        prefer_fetch_merged_part_time_threshold="0",
+        prefer_fetch_merged_part_size_threshold="0",
+    )
+    await cluster.stop("r2")
+    await optimize(r1, final=True)
+    r2 = await cluster.start("r2")
+    await eventually(lambda: [str(part.name) for part in r2.table().state.store.active_parts()] == ["all_0_2_1"])
+    assert await events_of(r1, "all_0_2_1") == ["MergePartsStart", "MergeParts"]
+    assert await events_of(r2, "all_0_2_1") == ["DownloadPart"]
+
+
+async def events_of(replica: Replica, part: str) -> list[str]:
+    log = await replica.server.scan("system", "part_log")
+    return [row["event_type"] for row in log.to_pylist() if row["part_name"] == part]
+
+
+async def test_what_the_pull_brings_was_not_known_before_it(cluster: Cluster) -> None:
+    """Of a part that was known before, no smaller block can be missed; of one that the pull brought, one may."""
+    async with idle_replica(cluster, "r1") as r1:
+        known, brought = PartName.parse("0_0_0_0"), PartName.parse("0_1_1_0")
+        r1.state.queue.initialize([known])
+        entry = fetch_of(str(brought)).to_text().encode()
+        await r1.session.create(f"{ROOT}/log/log-", entry, sequential=True)
+        assigner = MergeAssigner(r1.state, r1.session, LogPuller(r1.state, r1.session))
+        predicate, _ = await assigner._keeper_predicate(["0"])
+        assert brought in predicate.virtual_parts
+        assert (
+            predicate.why_not_part(brought)
+            == f"Part {brought} does not contain in snapshot of previous virtual parts"
+        )
