@@ -41,7 +41,7 @@ def _engine_hash(folder: str) -> Callable[[], str]:
     """A query that hashes the same bytes with the real engine; what else the query costs is a few percent of it."""
     from chdb import session
 
-    engine: Any = session.Session(folder)  # type: ignore[no-untyped-call]
+    engine: Any = session.Session(folder)
     engine.query("CREATE DATABASE b")
     engine.query("CREATE TABLE b.t (s String) ENGINE = Memory")
     engine.query(f"INSERT INTO b.t SELECT repeat(unhex('{_BYTES.hex()}'), {_REPEATS})")
