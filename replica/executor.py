@@ -37,12 +37,17 @@ class Executor:
         async with asyncio.TaskGroup() as running:
             while True:
                 self._state.queue_changed.clear()
+                refused: set[str] = set()
                 while (queued := self._select()) is not None:
                     pool = self._pools.of(queued.entry.type)
-                    if not pool.try_start():
-                        self._state.queue.finish_attempt(queued)
+                    if pool.try_start():
+                        running.create_task(self._run_entry(queued, pool))
+                        continue
+                    # It is at the tail now: entries of other pools come before it, until it comes again.
+                    self._state.queue.finish_attempt(queued)
+                    if queued.znode_name in refused:
                         break
-                    running.create_task(self._run_entry(queued, pool))
+                    refused.add(queued.znode_name)
                 await self._wait_for_change()
 
     def _select(self) -> QueuedEntry | None:

@@ -109,6 +109,21 @@ async def test_a_failed_entry_is_put_off_and_tried_again_by_itself(
     assert "Not executing" in first(r1).postpone_reason or first(r1).num_postponed == 0
 
 
+async def test_a_full_pool_of_merges_never_holds_up_a_fetch(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    async def note(queued: QueuedEntry) -> None:
+        done.append(queued.new_part_name)
+
+    executing_as(monkeypatch, note)
+    cluster.settings = ServerSettings(background_merges_mutations_pool_size=0)
+    async with idle_replica(cluster, "r1") as r1, executing(r1, MERGE, fetch_of("0_7_7_0"), fetch_of("0_8_8_0")):
+        await eventually(lambda: sorted(done) == ["0_7_7_0", "0_8_8_0"])
+        assert [queued.entry for queued in r1.state.queue] == [MERGE]
+
+
 async def test_a_done_entry_leaves_memory_before_its_znode(r1: IdleReplica, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, int]] = []
 
