@@ -38,25 +38,22 @@ class Executor:
             while True:
                 self._state.queue_changed.clear()
                 refused: set[str] = set()
-                while (queued := self._select()) is not None:
-                    pool = self._pools.of(queued.entry.type)
-                    if pool.try_start():
-                        running.create_task(self._run_entry(queued, pool))
-                        continue
-                    # It is at the tail now: entries of other pools come before it, until it comes again.
-                    self._state.queue.finish_attempt(queued)
+                while (queued := select(self._state.queue, self._state.now(), self._limits())) is not None:
                     if queued.znode_name in refused:
-                        break
-                    refused.add(queued.znode_name)
+                        break  # refused ones stand at the tail: all others have had their turn
+                    if not self._start(queued, running):
+                        refused.add(queued.znode_name)
                 await self._wait_for_change()
 
-    def _select(self) -> QueuedEntry | None:
-        """The next entry, its attempt begun: a try counts even when the pool then has no slot for it."""
-        now = self._state.now()
-        queued = select(self._state.queue, now, self._limits())
-        if queued is not None:
-            self._state.queue.start(queued, now)
-        return queued
+    def _start(self, queued: QueuedEntry, running: asyncio.TaskGroup) -> bool:
+        """Begin an attempt; it counts as a try even when the pool has no slot for it."""
+        self._state.queue.start(queued, self._state.now())
+        pool = self._pools.of(queued.entry.type)
+        if pool.try_start():
+            running.create_task(self._run_entry(queued, pool))
+            return True
+        self._state.queue.finish_attempt(queued)
+        return False
 
     def _limits(self) -> Limits:
         settings, merges = self._state.structure.settings, self._pools.merges_mutations
