@@ -175,8 +175,8 @@ def test_three_servers_go_on_without_one(tmp_path: Path) -> None:
         chsim.records("sql", _CREATE)
         for number, name in enumerate(("zk1", "zk2", "zk3")):
             chsim.records("kill", name)
-            states = {state["name"]: state["running"] for state in chsim.records("status")}
-            assert [each for each, running in states.items() if not running] == [name]
+            states = {state["name"]: state["state"] for state in chsim.records("status")}
+            assert [each for each, state in states.items() if state == "stopped"] == [name]
             (block,) = chsim.records("sql", f"INSERT INTO t VALUES ({number})")
             assert block["status"] == "stored"
             chsim.records("start", name)
