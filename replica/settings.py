@@ -19,6 +19,7 @@ class MergeTreeSettings:
     index_granularity: int = 8192
     fsync_after_insert: int = 1
     replicated_deduplication_window: int = 10000
+    replicated_deduplication_window_seconds: int = 3600
     old_parts_lifetime: int = 480
     cleanup_delay_period: int = 30
     cleanup_delay_period_random_add: int = 10

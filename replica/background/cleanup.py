@@ -1,4 +1,4 @@
-"""Removes what has had its time: parts that are covered by others since long.
+"""Removes what has had its time: parts that are covered by others since long, and old deduplication ids.
 
 ClickHouse: ReplicatedMergeTreeCleanupThread.cpp, `clearOldPartsAndRemoveFromZK`.
 """
@@ -9,6 +9,7 @@ import asyncio
 import logging
 
 from coordinator.api import CoordinationError, Delete, MultiFailed, NoNode, SessionLost
+from replica.background.deduplication_window import DeduplicationWindow
 from replica.environment import drawn_factor
 from replica.part_log import PartEventType
 from replica.session import ServerSession
@@ -21,11 +22,13 @@ log = logging.getLogger(__name__)
 async def clean_up(state: TableState, session: ServerSession) -> None:
     """Clean up now and again, until the session is lost."""
     settings = state.structure.settings
+    window = DeduplicationWindow(state, session)
     while True:
         spread = drawn_factor(state.environment.chance, "cleanup delay", 0, settings.cleanup_delay_period_random_add)
         await asyncio.sleep(settings.cleanup_delay_period + spread)
         try:
             await remove_old_parts(state, session)
+            await window.forget_outside()
         except SessionLost:
             return
         except (CoordinationError, OSError) as problem:
