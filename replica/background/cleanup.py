@@ -1,6 +1,7 @@
-"""Removes what has had its time: parts that are covered by others since long, and old deduplication ids.
+"""Removes what has had its time: covered parts, log entries that everybody has copied, old deduplication ids.
 
-ClickHouse: ReplicatedMergeTreeCleanupThread.cpp, `clearOldPartsAndRemoveFromZK`.
+ClickHouse: ReplicatedMergeTreeCleanupThread.cpp, `iterate`; StorageReplicatedMergeTree.cpp,
+`clearOldPartsAndRemoveFromZK`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import logging
 
 from coordinator.api import CoordinationError, Delete, MultiFailed, NoNode, SessionLost
 from replica.background.deduplication_window import DeduplicationWindow
+from replica.background.log_trimming import trim_log
 from replica.environment import drawn_factor
+from replica.errors import ClickHouseError, LogicalError
 from replica.part_log import PartEventType
 from replica.session import ServerSession
 from replica.storage.part_store import StoredPart
@@ -28,10 +31,13 @@ async def clean_up(state: TableState, session: ServerSession) -> None:
         await asyncio.sleep(settings.cleanup_delay_period + spread)
         try:
             await remove_old_parts(state, session)
+            await trim_log(state, session)
             await window.forget_outside()
         except SessionLost:
             return
-        except (CoordinationError, OSError) as problem:
+        except LogicalError:
+            raise
+        except (ClickHouseError, CoordinationError, OSError) as problem:
             log.warning("%s: cannot clean up: %s", state.full_name, problem)
 
 
