@@ -24,7 +24,9 @@ class MergeTreeSettings:
     min_replicated_logs_to_keep: int = 10
     old_parts_lifetime: int = 480
     cleanup_delay_period: int = 30
+    max_cleanup_delay_period: int = 300
     cleanup_delay_period_random_add: int = 10
+    cleanup_thread_preferred_points_per_iteration: int = 150
     always_fetch_merged_part: int = 0
     prefer_fetch_merged_part_time_threshold: int = 3600
     prefer_fetch_merged_part_size_threshold: int = 10 << 30

@@ -45,8 +45,8 @@ class DeduplicationWindow:
         self._session = session
         self._known: dict[str, DeduplicationId] = {}
 
-    async def forget_outside(self) -> None:
-        """Remove the ids that are outside of the window now. Raises CoordinationError if they cannot be listed."""
+    async def forget_outside(self) -> int:
+        """Remove the ids that are outside of the window now; how many. Raises CoordinationError if it cannot look."""
         settings = self._state.structure.settings
         await self._look()
         outside = outside_window(
@@ -54,7 +54,7 @@ class DeduplicationWindow:
             settings.replicated_deduplication_window,
             settings.replicated_deduplication_window_seconds,
         )
-        await asyncio.gather(*(self._forget(each) for each in outside))
+        return sum(await asyncio.gather(*(self._forget(each) for each in outside)))
 
     async def _look(self) -> None:
         """Know exactly the ids that are there. Only new ones are asked about: an id never changes."""
@@ -67,12 +67,14 @@ class DeduplicationWindow:
             if answer is not None:
                 self._known[name] = DeduplicationId(name, answer[1].ctime, answer[1].version)
 
-    async def _forget(self, each: DeduplicationId) -> None:
+    async def _forget(self, each: DeduplicationId) -> bool:
         try:
             await self._session.delete(self._state.znodes.table.deduplication_hash(each.name), each.version)
         except (NoNode, BadVersion):
-            pass  # another replica was quicker, or the id was made anew: the next look will tell
+            del self._known[each.name]  # another replica was quicker, or wrote it: the next look will tell
+            return False
         except RequestRefused as problem:
             log.warning("%s: cannot forget a deduplication id: %s", self._state.full_name, problem)
-            return
+            return False
         del self._known[each.name]
+        return True

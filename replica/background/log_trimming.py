@@ -94,8 +94,8 @@ def _host_versions(readers: Sequence[LogReader]) -> dict[str, int]:
 # --- in the coordination service -----------------------------------------------------------------------------
 
 
-async def trim_log(state: TableState, session: ServerSession) -> None:
-    """Cut off what can go now.
+async def trim_log(state: TableState, session: ServerSession) -> int:
+    """Cut off what can go now; how many entries that was.
 
     Raises AllReplicasLost, ReplicaStatusChanged when a replica that was to be marked lost has come back, and
     CoordinationError; the next time will see.
@@ -105,18 +105,17 @@ async def trim_log(state: TableState, session: ServerSession) -> None:
     factor = drawn_factor(state.environment.chance, "length of the log", 1.05, 1.15)
     log_stat = await session.exists(table.log)
     if log_stat is None or log_stat.num_children < int(settings.min_replicated_logs_to_keep * factor):
-        return
+        return 0
     _, replicas_stat = await session.get(table.replicas)
     replicas = await session.children(table.replicas)
     log_names = await session.children(table.log)
     readers = await _read(session, table, replicas)
     trimming = plan_trimming(log_names, readers, settings)
     if trimming is None:
-        return
+        return 0
     await _mark_lost(session, table, trimming.to_mark)
     checks = [Check(table.replica(name).host, version) for name, version in _all_lost(trimming)]
-    await _remove(session, table, trimming.victims, [*checks, Check(table.replicas, replicas_stat.version)])
-    log.info("%s: removed %d log entries, up to %s", state.full_name, len(trimming.victims), trimming.victims[-1])
+    return await _remove(session, table, trimming.victims, [*checks, Check(table.replicas, replicas_stat.version)])
 
 
 def _all_lost(trimming: Trimming) -> list[tuple[str, int]]:
@@ -163,14 +162,17 @@ async def _mark_lost(session: ServerSession, table: TableZnodes, host_versions: 
         log.warning("replica %s has missed too much of the log and is marked lost", znodes.root)
 
 
-async def _remove(session: ServerSession, table: TableZnodes, victims: list[str], checks: list[Check]) -> None:
+async def _remove(session: ServerSession, table: TableZnodes, victims: list[str], checks: list[Check]) -> int:
+    removed = 0
     for batch in _batches(victims):
         try:
             await session.multi([*(Delete(table.log_entry(name)) for name in batch), *checks])
         except MultiFailed as failure:
             if isinstance(failure.error, NoNode):
-                return  # another replica is removing them
+                break  # another replica is removing them
             raise failure.error from failure
+        removed += len(batch)
+    return removed
 
 
 def _batches(victims: list[str]) -> Iterator[list[str]]:

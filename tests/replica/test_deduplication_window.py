@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from coordinator.api import RequestRefused
 from replica.background.deduplication_window import DeduplicationId, DeduplicationWindow, outside_window
 from replica.settings import MergeTreeSettings
-from tests.replica.cluster import ROOT, Cluster, rows
+from tests.replica.cluster import QUICK_CLEANUP, ROOT, Cluster, rows
 from tests.replica.idle import IdleReplica, idle_replica
 
 IDS = f"{ROOT}/deduplication_hashes"
@@ -146,8 +146,7 @@ async def test_an_id_that_cannot_be_removed_does_not_hold_up_the_others(
 
 async def test_a_block_is_a_duplicate_until_its_id_is_forgotten(cluster: Cluster) -> None:
     r1 = await cluster.start("r1")
-    quick = {"cleanup_delay_period": "0", "cleanup_delay_period_random_add": "0"}
-    await cluster.create_table(settings={**quick, "replicated_deduplication_window": "1"}, partition_by="")
+    await cluster.create_table(settings={**QUICK_CLEANUP, "replicated_deduplication_window": "1"}, partition_by="")
     session = await cluster.session()
     await r1.insert(rows(1))
     assert (await r1.insert(rows(1))).status == "duplicate"
