@@ -62,6 +62,11 @@ class DeduplicationLedger:
             self.forgotten[name] += 1
         self._seen = now
 
+    @property
+    def made_again(self) -> int:
+        """How many times an id was made that had been forgotten before: its block came in once more."""
+        return sum(times - (name not in self._seen) for name, times in self.forgotten.items())
+
     def outside(self) -> list[str]:
         """The ids that are there although the window does not hold them: the next cleanup is to forget them."""
         everything = list(self._seen.values())

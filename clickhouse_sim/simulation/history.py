@@ -94,7 +94,8 @@ FORGETFUL = Plan(
 class Report:
     """What a history was: equal seeds give equal reports.
 
-    `trimmed_entries` were cut off the log; `lost_replicas` counts the times that one was marked lost, and cloned.
+    `trimmed_entries` were cut off the log; `lost_replicas` counts the times that one was marked lost, and cloned;
+    `stored_again` the parts of blocks that were stored once more because their ids had been forgotten meanwhile.
     """
 
     seed: int
@@ -106,6 +107,7 @@ class Report:
     trimmed_entries: int
     lost_replicas: int
     forgotten_ids: int
+    stored_again: int
 
 
 def simulate(seed: int, plan: Plan | None = None) -> Report:
@@ -169,6 +171,7 @@ class _History:
             # Who is lost is set to 1, and to 0 when it has cloned; who joined began with 1.
             lost_replicas=sum(answer[1].version // 2 for answer in lost if answer is not None),
             forgotten_ids=self._ledger.forgotten.total(),
+            stored_again=self._ledger.made_again,
         )
 
     def _start(self, name: str) -> None:
