@@ -19,9 +19,14 @@ class MergeTreeSettings:
     index_granularity: int = 8192
     fsync_after_insert: int = 1
     replicated_deduplication_window: int = 10000
+    replicated_deduplication_window_seconds: int = 3600
+    max_replicated_logs_to_keep: int = 1000
+    min_replicated_logs_to_keep: int = 10
     old_parts_lifetime: int = 480
     cleanup_delay_period: int = 30
+    max_cleanup_delay_period: int = 300
     cleanup_delay_period_random_add: int = 10
+    cleanup_thread_preferred_points_per_iteration: int = 150
     always_fetch_merged_part: int = 0
     prefer_fetch_merged_part_time_threshold: int = 3600
     prefer_fetch_merged_part_size_threshold: int = 10 << 30
@@ -58,8 +63,9 @@ class MergeTreeSettings:
             if not (text.isascii() and text.isdigit()):
                 raise BadArguments(f"Setting {name} takes a whole number, not {text!r}")
             values[name] = int(text)
-        if values.get("index_granularity") == 0:
-            raise BadArguments("Setting index_granularity must be at least 1")
+        for name in ("index_granularity", "max_replicated_logs_to_keep"):
+            if values.get(name) == 0:
+                raise BadArguments(f"Setting {name} must be at least 1")
         return MergeTreeSettings(**values)
 
 

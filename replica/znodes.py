@@ -125,6 +125,10 @@ class TableZnodes:
         return f"{self.root}/block_numbers"
 
     @property
+    def deduplication_hashes(self) -> str:
+        return f"{self.root}/deduplication_hashes"
+
+    @property
     def replicas(self) -> str:
         return f"{self.root}/replicas"
 
@@ -155,7 +159,7 @@ class TableZnodes:
         return f"{self.block_numbers}/{partition_id}"
 
     def deduplication_hash(self, block_id: str) -> str:
-        return f"{self.root}/deduplication_hashes/{block_id}"
+        return f"{self.deduplication_hashes}/{block_id}"
 
 
 def table_creation(table: TableZnodes, replica: ReplicaZnodes, contents: ReplicaContents) -> list[Operation]:
@@ -168,7 +172,7 @@ def table_creation(table: TableZnodes, replica: ReplicaZnodes, contents: Replica
         (table.log, ""),
         (f"{root}/blocks", ""),
         (f"{root}/async_blocks", ""),
-        (f"{root}/deduplication_hashes", ""),
+        (table.deduplication_hashes, ""),
         (table.block_numbers, ""),
         (f"{root}/nonincrement_block_numbers", ""),
         (f"{root}/temp", ""),
@@ -239,7 +243,7 @@ def later_additions(table: TableZnodes) -> list[tuple[str, str]]:
         (f"{root}/pinned_part_uuids", '{"part_uuids":"[]"}'),
         (f"{root}/alter_partition_version", ""),
         (f"{root}/async_blocks", ""),
-        (f"{root}/deduplication_hashes", ""),
+        (table.deduplication_hashes, ""),
         (table.lost_part_count, ""),
         (f"{root}/temp/abandonable_lock-insert", ""),
         (f"{root}/temp/abandonable_lock-other", ""),

@@ -13,13 +13,26 @@ Fault = Callable[[str], Awaitable[None]]
 
 
 class Faults:
-    """Faults for the replicas of one world. Each lasts a drawn time; `heal` ends them all."""
+    """Faults for the replicas of one world. Each lasts a drawn time; `heal` ends them all.
 
-    def __init__(self, world: World[Server], chance: Chance, names: list[str], start: Callable[[str], None]) -> None:
+    The `spared_session` is the checker's.
+    """
+
+    def __init__(
+        self,
+        world: World[Server],
+        chance: Chance,
+        names: list[str],
+        start: Callable[[str], None],
+        longest_down_seconds: int,
+        spared_session: int,
+    ) -> None:
         self._world = world
         self._chance = chance
         self._names = names
         self._start = start
+        self._longest_down_seconds = longest_down_seconds
+        self._spared_session = spared_session
         self._kinds: list[Fault] = [self._crash, self._expire_session, self._lose_multi_replies, self._cut_off]
         self.seen: dict[str, int] = {}
 
@@ -43,11 +56,11 @@ class Faults:
             return
         self._count("crash")
         self._world.crash(name, lose_unsynced=self._chance.choose("loses unsynced writes", (False, True)))
-        await self._drawn_time("time down", 60)
+        await self._drawn_time("time down", self._longest_down_seconds)
         self._start(name)
 
     async def _expire_session(self, name: str) -> None:
-        sessions = self._world.service.session_ids()
+        sessions = [each for each in self._world.service.session_ids() if each != self._spared_session]
         if sessions:
             self._count("expire session")
             self._world.service.expire(self._chance.choose("expired session", sessions))

@@ -6,9 +6,12 @@ Two phases, after TigerBeetle's VOPR: in the first only safety counts, in the se
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from clickhouse_sim.simulation.client import SimulatedClient, answer_with, door_of
+from clickhouse_sim.simulation.deduplication_ledger import DeduplicationLedger
 from clickhouse_sim.simulation.faults import Faults
 from clickhouse_sim.simulation.insert_workload import InsertHistory, insert_blocks
 from clickhouse_sim.simulation.loop import SimulatedLoop, run
@@ -18,6 +21,7 @@ from clickhouse_sim.simulation.properties import (
     PropertyBroken,
     check_equal_parts,
     check_every_acknowledged_block_once,
+    check_forgotten,
     check_nothing_left_over,
     check_parts_on_disk,
     check_queue,
@@ -29,7 +33,8 @@ from coordinator.local_client import LocalCoordinator
 from replica.commands import ColumnDefinition, CreateTable
 from replica.environment import Environment
 from replica.server import Server, ServerConfig
-from replica.znodes import TableZnodes
+from replica.settings import MergeTreeSettings
+from replica.znodes import TableZnodes, sequence_number
 
 REPLICAS = ["r1", "r2", "r3"]
 LONGEST_CONVERGENCE_SECONDS = 900
@@ -59,11 +64,39 @@ class Plan:
     optimizes: int = 4
     pause_seconds: int = 20
     faults: int = 10
+    longest_down_seconds: int = 60
+    table_settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+# What takes hours with the default settings happens within minutes: the log is cut, ids are forgotten, and a replica
+# that is down for long is lost and clones another one.
+FORGETFUL = Plan(
+    blocks_per_client=40,
+    pause_seconds=15,
+    faults=6,
+    longest_down_seconds=300,
+    table_settings=MappingProxyType(
+        {
+            "min_replicated_logs_to_keep": "5",
+            "max_replicated_logs_to_keep": "10",
+            "replicated_deduplication_window": "20",
+            "replicated_deduplication_window_seconds": "60",
+            "old_parts_lifetime": "30",
+            "cleanup_delay_period": "5",
+            "max_cleanup_delay_period": "20",
+            "cleanup_delay_period_random_add": "5",
+        }
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a history was: equal seeds give equal reports."""
+    """What a history was: equal seeds give equal reports.
+
+    `trimmed_entries` were cut off the log; `lost_replicas` counts the times that one was marked lost, and cloned;
+    `stored_again` the parts of blocks that were stored once more because their ids had been forgotten meanwhile.
+    """
 
     seed: int
     trace_hash: str
@@ -71,6 +104,10 @@ class Report:
     callbacks: int
     faults: dict[str, int]
     acknowledged: dict[int, str]
+    trimmed_entries: int
+    lost_replicas: int
+    forgotten_ids: int
+    stored_again: int
 
 
 def simulate(seed: int, plan: Plan | None = None) -> Report:
@@ -85,6 +122,9 @@ class _History:
         self._tape = tape
         self._plan = plan
         self._history = InsertHistory()
+        self._definition = replace(DEFINITION, settings=dict(plan.table_settings))
+        self._settings = MergeTreeSettings.from_text(plan.table_settings)
+        self._ledger = DeduplicationLedger(TABLE, self._settings)
 
     async def run(self) -> Report:
         loop = asyncio.get_running_loop()
@@ -94,7 +134,19 @@ class _History:
         for name in REPLICAS:
             self._start(name)
         await self._create_table()
-        faults = Faults(self._world, self._tape, REPLICAS, self._start)
+        session = await self._observe()
+        longest_down = self._plan.longest_down_seconds
+        faults = Faults(self._world, self._tape, REPLICAS, self._start, longest_down, session.session_id)
+        keeping = asyncio.create_task(self._ledger.keep(session))
+        await self._play(faults)
+        await self._converge(session)
+        await self._forget(session)
+        keeping.cancel()
+        report = await self._report(session, faults)
+        await session.close()
+        return report
+
+    async def _play(self, faults: Faults) -> None:
         async with asyncio.TaskGroup() as group:
             faulty = group.create_task(faults.inject(self._plan.faults, self._plan.pause_seconds))
             for client in range(self._plan.clients):
@@ -104,7 +156,10 @@ class _History:
             await faulty
             watching.cancel()
             faults.heal()
-        await self._converge()
+
+    async def _report(self, session: Session, faults: Faults) -> Report:
+        log_names = await session.children(TABLE.log)
+        lost = await session.get_many([TABLE.replica(name).is_lost for name in REPLICAS])
         return Report(
             self._seed,
             self._world.trace.digest(),
@@ -112,6 +167,11 @@ class _History:
             self._loop.callbacks,
             dict(sorted(faults.seen.items())),
             {number: str(status) for number, status in sorted(self._history.acknowledged.items())},
+            trimmed_entries=_past(log_names) - len(log_names),
+            # Who is lost is set to 1, and to 0 when it has cloned; who joined began with 1.
+            lost_replicas=sum(answer[1].version // 2 for answer in lost if answer is not None),
+            forgotten_ids=self._ledger.forgotten.total(),
+            stored_again=self._ledger.made_again,
         )
 
     def _start(self, name: str) -> None:
@@ -121,7 +181,7 @@ class _History:
     async def _create_table(self) -> None:
         client = SimulatedClient("operator", self._world.network, deadline_seconds=60)
         for name in REPLICAS:
-            await client.execute(name, DEFINITION)
+            await client.execute(name, self._definition)
 
     async def _insert(self, number: int) -> None:
         client = SimulatedClient(f"c{number}", self._world.network, deadline_seconds=60)
@@ -141,30 +201,38 @@ class _History:
             for name in self._world.running:
                 check_queue(name, self._world.life(name).server)
 
-    async def _converge(self) -> None:
+    async def _converge(self, session: Session) -> None:
         """Wait until there is nothing left to do, and nothing new has come while the properties were checked."""
-        session = await self._observe()
         try:
             async with asyncio.timeout(LONGEST_CONVERGENCE_SECONDS):
                 while True:
-                    log_names = await session.children(TABLE.log)
-                    if await self._is_quiet(session, len(log_names)):
+                    past_log = _past(await session.children(TABLE.log))
+                    if await self._is_quiet(session, past_log):
                         broken = await self._broken_property(session)
-                        if await session.children(TABLE.log) == log_names:
+                        if _past(await session.children(TABLE.log)) == past_log:
                             break
                     await asyncio.sleep(1)
         except TimeoutError:
             raise DidNotConverge(f"{LONGEST_CONVERGENCE_SECONDS} s after healing") from None
-        finally:
-            await session.close()
         if broken is not None:
             raise broken
 
-    async def _is_quiet(self, session: Session, log_length: int) -> bool:
+    async def _forget(self, session: Session) -> None:
+        """Within a cleanup period at most, no deduplication id outside of the window remains."""
+        settings = self._settings
+        period = settings.max_cleanup_delay_period + settings.cleanup_delay_period_random_add
+        for _ in range(period + 1):
+            await self._ledger.look(session)
+            if not self._ledger.outside():
+                return
+            await asyncio.sleep(1)
+        raise PropertyBroken(f"not forgotten after a cleanup period: {self._ledger.outside()[:5]}")
+
+    async def _is_quiet(self, session: Session, past_log: int) -> bool:
         """Every replica is writable, has copied the whole log and has an empty queue, and no insert is open."""
         for name in REPLICAS:
             (state,) = (await self._world.life(name).server.scan("system", "replicas")).to_pylist() or [None]
-            if state is None or state["is_readonly"] or state["log_pointer"] < log_length:
+            if state is None or state["is_readonly"] or state["log_pointer"] < past_log:
                 return False
             if await session.children(TABLE.replica(name).queue):
                 return False
@@ -177,10 +245,12 @@ class _History:
         return await LocalCoordinator(self._world.service, _Instant(), "checker").connect()
 
     async def _broken_property(self, session: Session) -> PropertyBroken | None:
+        await self._ledger.look(session)
         try:
+            check_forgotten(self._ledger)
             for name in REPLICAS:
                 server = self._world.life(name).server
-                await check_every_acknowledged_block_once(name, server, self._history)
+                await check_every_acknowledged_block_once(name, server, self._history, self._ledger.forgotten)
                 await check_parts_on_disk(session, name, server, TABLE)
                 check_queue(name, server)
             await check_equal_parts(session, TABLE)
@@ -188,6 +258,11 @@ class _History:
         except PropertyBroken as broken:
             return broken
         return None
+
+
+def _past(log_names: list[str]) -> int:
+    """The number that the next log entry will have."""
+    return sequence_number(log_names[-1]) + 1 if log_names else 0
 
 
 class _Instant:

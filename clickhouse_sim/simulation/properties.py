@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
-from clickhouse_sim.simulation.insert_workload import ROWS_PER_BLOCK, InsertHistory
+from clickhouse_sim.simulation.deduplication_ledger import DeduplicationLedger
+from clickhouse_sim.simulation.insert_workload import InsertHistory, block_of
 from coordinator.api import Session
+from replica.dedup.block_id import block_id, insert_extension
 from replica.errors import LogicalError, UnknownTable
 from replica.part_name import PartName
 from replica.part_set import PartSet
@@ -17,16 +20,33 @@ class PropertyBroken(Exception):
     """A property does not hold; the message says which, and the first evidence."""
 
 
-async def check_every_acknowledged_block_once(name: str, server: Server, history: InsertHistory) -> None:
-    """Each acknowledged block is on the replica exactly once, whole; each other at most once."""
-    rows = await server.scan(DEFAULT_DATABASE, "t")
-    copies = Counter(rows.column("k").to_pylist())
+async def check_every_acknowledged_block_once(
+    name: str, server: Server, history: InsertHistory, forgotten: Mapping[str, int]
+) -> None:
+    """Each acknowledged block is on the replica exactly once, whole; each other at most once.
+
+    `forgotten` says how many times each deduplication id was forgotten: so many times more its rows may be there.
+    """
+    copies = Counter((await server.scan(DEFAULT_DATABASE, "t")).column("k").to_pylist())
+    structure = server.table(DEFAULT_DATABASE, "t").state.structure
     for number in sorted(history.tried):
-        found = [copies.pop(key, 0) for key in range(number * ROWS_PER_BLOCK, (number + 1) * ROWS_PER_BLOCK)]
-        if max(found) > 1 or (number in history.acknowledged and min(found) < 1):
-            raise PropertyBroken(f"{name}: the rows of block {number} are there {found} times, not once")
+        for partition_id, rows in structure.partition_key.split(block_of(number)):
+            found = [copies.pop(key, 0) for key in rows.column("k").to_pylist()]
+            extension = insert_extension(block_of(number), structure.schema, 0)
+            most = 1 + forgotten.get(block_id(partition_id, extension), 0)
+            if max(found) > most or (number in history.acknowledged and min(found) < 1):
+                raise PropertyBroken(
+                    f"{name}: the rows of block {number} in partition {partition_id} are there {found} times, "
+                    f"not 1 to {most}"
+                )
     if copies:
         raise PropertyBroken(f"{name}: rows that nobody inserted: {sorted(copies)[:5]}")
+
+
+def check_forgotten(ledger: DeduplicationLedger) -> None:
+    """Every deduplication id stayed as long as the window held it."""
+    if ledger.too_early:
+        raise PropertyBroken(f"forgotten inside of the window: {ledger.too_early[:5]}")
 
 
 async def check_equal_parts(session: Session, table: TableZnodes) -> None:

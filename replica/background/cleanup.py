@@ -1,6 +1,7 @@
-"""Removes what has had its time: parts that are covered by others since long.
+"""Removes what has had its time: covered parts, log entries that everybody has copied, old deduplication ids.
 
-ClickHouse: ReplicatedMergeTreeCleanupThread.cpp, `clearOldPartsAndRemoveFromZK`.
+ClickHouse: ReplicatedMergeTreeCleanupThread.cpp, `iterate`; StorageReplicatedMergeTree.cpp,
+`clearOldPartsAndRemoveFromZK`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,11 @@ import asyncio
 import logging
 
 from coordinator.api import CoordinationError, Delete, MultiFailed, NoNode, SessionLost
+from replica.background.cleanup_period import Cleaned, CleanupPeriod
+from replica.background.deduplication_window import DeduplicationWindow
+from replica.background.log_trimming import trim_log
 from replica.environment import drawn_factor
+from replica.errors import ClickHouseError, LogicalError
 from replica.part_log import PartEventType
 from replica.session import ServerSession
 from replica.storage.part_store import StoredPart
@@ -19,23 +24,32 @@ log = logging.getLogger(__name__)
 
 
 async def clean_up(state: TableState, session: ServerSession) -> None:
-    """Clean up now and again, until the session is lost."""
+    """Clean up at once and then now and again, until the session is lost."""
     settings = state.structure.settings
+    period = CleanupPeriod(settings)
+    window = DeduplicationWindow(state, session)
     while True:
-        spread = drawn_factor(state.environment.chance, "cleanup delay", 0, settings.cleanup_delay_period_random_add)
-        await asyncio.sleep(settings.cleanup_delay_period + spread)
         try:
-            await remove_old_parts(state, session)
+            cleaned = Cleaned(
+                parts=await remove_old_parts(state, session),
+                log_entries=await trim_log(state, session),
+                deduplication_ids=await window.forget_outside(),
+            )
         except SessionLost:
             return
-        except (CoordinationError, OSError) as problem:
+        except LogicalError:
+            raise
+        except (ClickHouseError, CoordinationError, OSError) as problem:
             log.warning("%s: cannot clean up: %s", state.full_name, problem)
+            cleaned = Cleaned()
+        spread = drawn_factor(state.environment.chance, "cleanup delay", 0, settings.cleanup_delay_period_random_add)
+        await asyncio.sleep(period.after(cleaned, spread))
 
 
-async def remove_old_parts(state: TableState, session: ServerSession) -> None:
-    """Unregister and delete the parts that are outdated for longer than `old_parts_lifetime`."""
-    oldest = state.now() - state.structure.settings.old_parts_lifetime
-    for part in state.store.outdated_before(oldest):
+async def remove_old_parts(state: TableState, session: ServerSession) -> int:
+    """Unregister and delete the parts that are outdated for longer than `old_parts_lifetime`; how many those were."""
+    old = state.store.outdated_before(state.now() - state.structure.settings.old_parts_lifetime)
+    for part in old:
         await _unregister(state, session, part)
         await state.store.delete(part)
         state.part_log.add(
@@ -45,6 +59,7 @@ async def remove_old_parts(state: TableState, session: ServerSession) -> None:
             rows=part.rows,
             size_in_bytes=part.bytes_on_disk,
         )
+    return len(old)
 
 
 async def _unregister(state: TableState, session: ServerSession, part: StoredPart) -> None:

@@ -5,10 +5,10 @@ ClickHouse: StorageReplicatedMergeTree.cpp, `cloneReplicaIfNeeded`, `cloneReplic
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from coordinator.api import BadVersion, Check, Create, MultiFailed, NoNode, Operation, Set
+from coordinator.api import BadVersion, Check, Create, Delete, MultiFailed, NoNode, Operation, Set
 from replica.errors import AllReplicasLost, ReplicaStatusChanged
 from replica.log_entry import EntryType, LogEntry
 from replica.log_puller import MAX_MULTI_OPS
@@ -46,7 +46,7 @@ async def clone_if_lost(state: TableState, session: ServerSession) -> None:
     await _empty_queue(session, znodes)
     snapshot = await _take_over_pointer(session, znodes, source)
     await _take_over_parts(state, session, snapshot)
-    await session.set(znodes.is_lost, b"0")
+    await session.multi_checked([Set(znodes.is_lost, b"0")])
 
 
 async def _most_advanced(session: ServerSession, znodes: ReplicaZnodes) -> ReplicaZnodes:
@@ -114,29 +114,39 @@ async def _take_over_parts(state: TableState, session: ServerSession, source: _S
         if entry.new_part is not None and not _covered(entry.new_part, drop_ranges):
             wanted.add(entry.new_part)
     await _check_not_lost(session, source)
-    await _leave_unknown_parts(state, session, wanted)
+    await _leave_unknown_parts(state, session, {*wanted, *_results(source.queue)})
     entries = [await _fetch_entry(session, source, part) for part in wanted if not _covered(part, drop_ranges)]
     for _, entry in source.queue:
-        is_dropped = entry.new_part is not None and _covered(entry.new_part, drop_ranges)
-        if entry.type is not EntryType.GET_PART and not is_dropped:
+        result = entry.new_part
+        is_settled = result is not None and (_covered(result, drop_ranges) or wanted.containing(result) is not None)
+        if entry.type is not EntryType.GET_PART and not is_settled:
             entries.append(entry)
-    for start in range(0, len(entries), MAX_MULTI_OPS):
-        await session.multi_checked(
-            [
-                Create(f"{znodes.queue}/queue-", entry.to_text().encode(), sequential=True)
-                for entry in entries[start : start + MAX_MULTI_OPS]
-            ]
-        )
+    await _in_batches(
+        session,
+        [Create(f"{znodes.queue}/queue-", entry.to_text().encode(), sequential=True) for entry in entries],
+    )
 
 
-async def _leave_unknown_parts(state: TableState, session: ServerSession, wanted: PartSet) -> None:
-    """Unregister and detach the parts that the source does not have: they may have been dropped meanwhile."""
-    for text in await session.children(state.znodes.parts):
-        if PartName.parse(text) not in wanted:
-            await session.delete(state.znodes.part(text))
+async def _leave_unknown_parts(state: TableState, session: ServerSession, known: Collection[PartName]) -> None:
+    """Unregister and detach the parts that the source neither has nor will make: they may have been dropped."""
+    unknown = [name for name in await session.children(state.znodes.parts) if PartName.parse(name) not in known]
+    await _in_batches(session, [Delete(state.znodes.part(name)) for name in unknown])
     for part in state.store.parts():
-        if part.name not in wanted and part.state is not PartState.PRE_ACTIVE:
+        if part.name not in known and part.state is not PartState.PRE_ACTIVE:
             await state.store.detach(part, "clone")
+
+
+async def _in_batches(session: ServerSession, operations: Sequence[Operation]) -> None:
+    for start in range(0, len(operations), MAX_MULTI_OPS):
+        try:
+            await session.multi_checked(operations[start : start + MAX_MULTI_OPS])
+        except MultiFailed as failure:
+            raise failure.error from failure
+
+
+def _results(queue: Iterable[tuple[str, LogEntry]]) -> list[PartName]:
+    """What the entries other than fetches will make: such a part here is the same one, made earlier."""
+    return [e.new_part for _, e in queue if e.type is not EntryType.GET_PART and e.new_part is not None]
 
 
 def _fetches(queue: Iterable[tuple[str, LogEntry]]) -> list[LogEntry]:

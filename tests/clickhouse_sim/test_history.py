@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clickhouse_sim.simulation.history import Plan, simulate
+from clickhouse_sim.simulation.history import FORGETFUL, Plan, simulate
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -29,6 +29,25 @@ def test_every_acknowledged_block_is_on_every_replica_exactly_once(seed: int) ->
 def test_the_faults_of_a_few_seeds_are_of_every_kind() -> None:
     seen = {kind for seed in range(1, 6) for kind in simulate(seed, Plan(blocks_per_client=4)).faults}
     assert seen == {"crash", "cut off", "expire session", "lose multi replies"}
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_what_is_forgotten_is_not_missed(seed: int) -> None:
+    """Small windows and a short log: every block is still there, and once only unless its id was forgotten."""
+    report = simulate(seed, FORGETFUL)
+    assert len(report.acknowledged) == 80
+    assert report.trimmed_entries > 100
+    assert report.forgotten_ids > 100
+    assert report.stored_again < report.forgotten_ids / 10  # a retry that comes later than the window holds
+
+
+def test_replicas_that_are_down_for_long_are_lost_and_clone() -> None:
+    assert sum(simulate(seed, FORGETFUL).lost_replicas for seed in (2, 4)) >= 2
+
+
+def test_nothing_is_forgotten_with_the_default_windows() -> None:
+    report = simulate(1)
+    assert (report.lost_replicas, report.forgotten_ids, report.stored_again) == (0, 0, 0)
 
 
 def test_hours_pass_in_few_callbacks() -> None:

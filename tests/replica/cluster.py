@@ -32,6 +32,12 @@ IMPATIENT = ServerSettings(
     insert_keeper_max_retries=1, insert_keeper_retry_initial_backoff_ms=1, insert_keeper_retry_max_backoff_ms=1
 )
 
+QUICK_CLEANUP = {
+    "cleanup_delay_period": "0",
+    "cleanup_delay_period_random_add": "0",
+    "cleanup_thread_preferred_points_per_iteration": "0",
+}
+
 
 @dataclass
 class Delivery:

@@ -87,14 +87,19 @@ class IdleReplica:
 
 @contextlib.asynccontextmanager
 async def idle_replica(
-    cluster: Cluster, name: str, *, operation_timeout_seconds: float = 5.0, **changes: Any
+    cluster: Cluster,
+    name: str,
+    *,
+    operation_timeout_seconds: float = 5.0,
+    settings: dict[str, str] | None = None,
+    **changes: Any,
 ) -> AsyncIterator[IdleReplica]:
     """Registered, its disk read, its session alive; neither active nor with a queue."""
     coordinator = cluster.coordinator(name, operation_timeout_seconds)
     environment = replace(cluster.environment(name, coordinator), **changes)
     sessions = SessionKeeper(environment.coordinator, f"uuid-of-{name}", ZooKeeperLog(environment.clock))
     share = ServerShare(environment, cluster.settings, sessions, Pools(cluster.settings), f"uuid-of-{name}")
-    table = ReplicatedTable(share, definition(uuid="u"), {"shard": "01", "replica": name})
+    table = ReplicatedTable(share, definition(uuid="u", settings=settings or {}), {"shard": "01", "replica": name})
     keeper = asyncio.create_task(sessions.run())
     try:
         session = await sessions.live()

@@ -173,6 +173,42 @@ async def test_parts_that_the_source_will_not_have_are_detached(cloning: Cloning
     assert sorted(path.name for path in (folder / "detached").iterdir()) == ["clone_0_9_9_0", "clone_1_1_1_0"]
 
 
+async def test_the_result_of_a_merge_that_waits_at_the_source_is_kept(cloning: Cloning) -> None:
+    """Another merged part is not, and what it was made of has to come again."""
+    store = cloning.r5.state.store
+    for name in ("0_0_0_0", "0_1_1_0", "0_0_1_1", "1_0_1_1"):
+        temporary = await store.write_temporary("tmp_insert_", piece_of(cloning.r5.state, 2).image)
+        store.activate(await store.publish(temporary, PartName.parse(name), 0), 0)
+        await cloning.r5.session.create(f"{MINE}/parts/{name}")
+    waiting = (fetch_of("0_1_1_0"), merge("0_0_1_1", "0_0_0_0", "0_1_1_0"), merge("1_0_2_1", "1_0_0_0", "1_1_2_1"))
+    await cloning.other("r1", "0_0_0_0", "1_0_0_0", "1_1_2_1", queue=waiting)
+    await cloning.clone()
+    assert await cloning.r5.session.children(f"{MINE}/parts") == ["0_0_0_0", "0_0_1_1", "0_1_1_0"]
+    assert [str(part.name) for part in store.active_parts()] == ["0_0_1_1"]
+    assert sorted(await cloning.queue()) == [
+        "GET_PART 0_0_0_0",
+        "GET_PART 0_1_1_0",
+        "GET_PART 1_0_0_0",
+        "GET_PART 1_1_2_1",
+        "MERGE_PARTS 0_0_1_1",
+        "MERGE_PARTS 1_0_2_1",
+    ]
+
+
+async def test_a_merge_whose_result_the_source_has_is_not_taken_over(cloning: Cloning) -> None:
+    await cloning.other("r1", "0_0_3_2", queue=(merge("0_0_1_1", "0_0_0_0"), merge("0_0_3_2", "0_0_1_1")))
+    await cloning.clone()
+    assert await cloning.queue() == ["GET_PART 0_0_3_2"]
+
+
+async def test_many_parts_that_the_source_does_not_have_are_unregistered(cloning: Cloning) -> None:
+    creates = [Create(f"{MINE}/parts/0_{n}_{n}_0") for n in range(250)]
+    await cloning.r5.session.multi(creates)
+    await cloning.other("r1", "0_7_7_0")
+    await cloning.clone()
+    assert await cloning.r5.session.children(f"{MINE}/parts") == ["0_7_7_0"]
+
+
 async def test_a_long_queue_is_taken_over_whole(cloning: Cloning) -> None:
     await cloning.other("r1", *(f"0_{n}_{n}_0" for n in range(250)))
     await cloning.clone()

@@ -16,7 +16,7 @@ from replica.log_entry import EntryType, LogEntry
 from replica.log_puller import LogPuller
 from replica.merge_assigner import MergeAssigner
 from replica.part_name import PartName
-from tests.replica.cluster import ROOT, Cluster, Replica, eventually, rows
+from tests.replica.cluster import QUICK_CLEANUP, ROOT, Cluster, Replica, eventually, rows
 from tests.replica.idle import fetch_of, idle_replica
 
 # No merge by itself: only those that a test asks for.
@@ -238,9 +238,7 @@ async def test_merges_happen_by_themselves(cluster: Cluster) -> None:
 
 
 async def test_old_parts_leave_znodes_first_then_the_disk(cluster: Cluster) -> None:
-    r1 = await filled(
-        cluster, "r1", old_parts_lifetime="0", cleanup_delay_period="0", cleanup_delay_period_random_add="0"
-    )
+    r1 = await filled(cluster, "r1", old_parts_lifetime="0", **QUICK_CLEANUP)
     await optimize(r1, final=True)
     session = await cluster.session()
     store = r1.table().state.store
@@ -260,7 +258,7 @@ async def test_old_parts_leave_znodes_first_then_the_disk(cluster: Cluster) -> N
 
 
 async def test_outdated_parts_stay_for_their_lifetime(cluster: Cluster) -> None:
-    r1 = await filled(cluster, "r1", cleanup_delay_period="0", cleanup_delay_period_random_add="0")
+    r1 = await filled(cluster, "r1", **QUICK_CLEANUP)
     await optimize(r1, final=True)
     await asyncio.sleep(0.2)
     assert len(r1.table().state.store.parts()) == 4

@@ -18,7 +18,7 @@ from replica.partition import PartitionKey
 from replica.schema import TableSchema
 from replica.system_tables import SYSTEM_TABLES
 from replica.zookeeper_log import MOST_CHILDREN, MOST_ROWS, Children, Get, Multi, ZooKeeperLog
-from tests.replica.cluster import ROOT, Cluster, DirectTransfer, Replica, eventually, rows
+from tests.replica.cluster import QUICK_CLEANUP, ROOT, Cluster, DirectTransfer, Replica, eventually, rows
 
 CLICKHOUSE = json.loads((Path(__file__).parent.parent / "data/clickhouse-26.9/system_columns.json").read_text())
 
@@ -263,8 +263,7 @@ async def test_part_log_of_removed_parts(cluster: Cluster) -> None:
     settings = {
         **QUIET,
         "old_parts_lifetime": "0",
-        "cleanup_delay_period": "0",
-        "cleanup_delay_period_random_add": "1",
+        **QUICK_CLEANUP,
     }
     r1 = await started(cluster, "r1", settings=settings)
     for key in range(2):
