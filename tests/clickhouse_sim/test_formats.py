@@ -118,7 +118,7 @@ def test_bytes_that_are_no_text_are_a_fine_string(tmp_path: Path) -> None:
     ("content", "name", "part"),
     [
         ("a,s\n1,x\n300,y\n", "VALUE_IS_OUT_OF_RANGE", "Row 2: '300' in column 'a'"),
-        ("a,s\n517.0,x\n", "VALUE_IS_OUT_OF_RANGE", "Row 1: '517.0' in column 'a'"),
+        ("a,s\n517.0,x\n", "CANNOT_PARSE_TEXT", "Row 1: '517.0' in column 'a'"),
         ("a,s\n0x10,x\n", "CANNOT_PARSE_TEXT", "Row 1: '0x10' in column 'a'"),
         ("a,s\none,x\n", "CANNOT_PARSE_TEXT", "Row 1: 'one' in column 'a'"),
         ("a,s\n1,x\n\\N,y\n", "CANNOT_INSERT_NULL", "Row 2: NULL in column 'a'"),
