@@ -279,7 +279,7 @@ def test_a_sorting_key_has_a_line_of_its_own_only_beside_another_primary_key() -
         ([("k", "Int8"), ("v", "String")], "it has `k` Int8, the statement `k` UInt64"),
         (
             [("v", "String"), ("k", "UInt64")],
-            "in another order: `v` String, `k` UInt64 there, `k` UInt64, `v` String",
+            "another order: `v` String, `k` UInt64 there, `k` UInt64, `v` String",
         ),
     ],
 )
