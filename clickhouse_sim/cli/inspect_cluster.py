@@ -114,7 +114,7 @@ def parts_listing(table: str | None, replica: str | None, folder: Path) -> Listi
 def _living(cluster: Cluster, replica: str | None) -> dict[str, str]:
     """The living replicas, of which only the named one when one is named. Raises UnknownMember."""
     if replica is not None:
-        cluster.folder.require_member(replica)
+        cluster.folder.require_replica(replica)
     return {name: address for name, address in cluster.living_replicas().items() if replica in (None, name)}
 
 
@@ -151,7 +151,7 @@ class _DeadQueue:
         state = "is paused" if self.condition is Condition.PAUSED else "is not running"
         return (
             f"{self.replica} {state}: its queue of {self.table_path} is read from znodes (tries and reasons"
-            f" were in its memory). Of the log it has not copied {self.unheard} entries yet."
+            f" were in its memory). Entries of the log that it has not copied yet: {self.unheard}."
         )
 
     def rows(self) -> Iterator[tuple[Any, ...]]:

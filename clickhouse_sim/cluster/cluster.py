@@ -124,7 +124,10 @@ class Cluster:
             return settings
 
     def start(self, member: str) -> Ready:
-        """Start one member that does not run. Raises ClusterError."""
+        """Start one member that does not run.
+
+        Raises ClusterError, and ClusterUnreachable for a replica when nobody coordinates.
+        """
         with self.folder.locked():
             self.folder.require_member(member)
             if self.folder.process(member):
@@ -206,7 +209,7 @@ class Cluster:
             if not living:
                 raise ClusterUnreachable("no replica is running: see chsim status, or start one with chsim start r1")
             return next(iter(living.items()))
-        self.folder.require_member(name)
+        self.folder.require_replica(name)
         return name, self._serving(name, name)
 
     def member(self, name: str) -> MemberState:
@@ -250,7 +253,7 @@ class Cluster:
                 if settings.zookeeper
                 else "the coordinator, which is not running"
             )
-            raise ClusterError(f"{replica} needs {who}: chsim start {names[0]}")
+            raise ClusterUnreachable(f"{replica} needs {who}: chsim start {names[0]}")
 
     def _start(self, settings: Settings, members: Sequence[str]) -> list[Ready]:
         """Start the members' processes together; what they say once they serve. If one does not, all are ended."""

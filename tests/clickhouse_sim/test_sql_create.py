@@ -6,7 +6,7 @@ import pytest
 
 from clickhouse_sim.sql.statements import ShowTables, parse_statements, parse_table_name
 from replica.commands import ColumnDefinition, CreateTable, DescribeTable
-from replica.errors import ClickHouseError, SqlSyntaxError
+from replica.errors import ClickHouseError
 
 
 def create(text: str) -> CreateTable:
@@ -155,10 +155,16 @@ def test_the_other_statements() -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["", "a b", "a.b.c", "a;b", "'a'", "1"])
-def test_bad_names_of_tables(text: str) -> None:
-    with pytest.raises(SqlSyntaxError):
-        parse_table_name(text)
+@pytest.mark.parametrize("text", ["a b", "a.b.c", "a;b", "'a'", "1", "a`b", "my-events", "a'b"])
+def test_what_is_no_name_in_sql_is_the_name_of_a_table_as_it_stands(text: str) -> None:
+    assert parse_table_name(text) == ("default", text)
+
+
+@pytest.mark.parametrize("text", ["SELECT 1; SELEC 2; SELECT 3", "SELECT 1; SELEC 2;; SELECT 3"])
+def test_one_of_several_statements_is_named_when_it_cannot_be_read(text: str) -> None:
+    assert refused(text).message.startswith("statement 2 of 3 (SELEC 2): ")
+    assert refused(text).message.endswith("none was run")
+    assert "statement" not in refused("SELEC 1").message
 
 
 def test_names_of_tables() -> None:
