@@ -106,10 +106,7 @@ class Cluster:
             settings = self._settings_for(replicas, session_timeout, coordination)
             running = [member for member in settings.members if self.folder.process(member)]
             if running:
-                raise ClusterError(
-                    f"a cluster is running in {self.folder.root} ({', '.join(running)}):"
-                    " see chsim status, or stop it with chsim down"
-                )
+                raise ClusterError(self._running_already(settings, running))
             if not settings.coordinator_names:
                 _require_answer(settings.zookeeper)
             self.folder.write_settings(settings)
@@ -236,6 +233,20 @@ class Cluster:
         again = replace(known, session_timeout=session_timeout or known.session_timeout)
         return with_coordination(again, coordination or was)
 
+    def _running_already(self, settings: Settings, running: list[str]) -> str:
+        """Why `up` has nothing to do, or what is to be done instead."""
+        down = [member for member in settings.members if member not in running]
+        if not down:
+            return (
+                f"a cluster is running in {self.folder.root} ({', '.join(running)}):"
+                " see chsim status, or stop it with chsim down"
+            )
+        commands = "; ".join(f"chsim start {member}" for member in down)
+        return (
+            f"the cluster in {self.folder.root} is running in part: {', '.join(running)} {_is_or_are(running)} up,"
+            f" {', '.join(down)} {_is_or_are(down)} down. Start what is down with: {commands}"
+        )
+
     def _start_coordination(self, settings: Settings) -> None:
         names = settings.coordinator_names
         if settings.zookeeper and names:
@@ -359,6 +370,10 @@ def _require_answer(address: str) -> None:
         raise ClusterUnreachable(
             f"The ZooKeeper at {address} cannot be used, so nothing was started: {problem}"
         ) from None
+
+
+def _is_or_are(names: Sequence[str]) -> str:
+    return "is" if len(names) == 1 else "are"
 
 
 def _ports(address: str) -> list[int]:

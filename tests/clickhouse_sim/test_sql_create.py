@@ -132,7 +132,7 @@ _BODY = "(a Int8) ENGINE = ReplicatedMergeTree('/t', 'r') ORDER BY a"
         ("SHOW CREATE TABLE t", "NOT_IMPLEMENTED", "SHOW CREATE"),
         ("DESCRIBE TABLE t u", "SYNTAX_ERROR", "end of the statement"),
         ("HELLO", "SYNTAX_ERROR", "HELLO"),
-        ("SELECT 'open", "SYNTAX_ERROR", "SQL"),
+        ("SELECT 'open", "SYNTAX_ERROR", "never closed"),
         (" ; -- nothing\n;", "SYNTAX_ERROR", "no statement"),
     ],
 )
@@ -144,6 +144,20 @@ def test_what_the_model_lacks_is_refused_by_name(text: str, name: str, part: str
 
 def test_the_place_of_an_error_counts_lines_and_columns() -> None:
     assert "(line 2, column 3)" in refused("CREATE TABLE t (a Int8)\n  nonsense").message
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("SELECT 'it''s',\n  'open", "a quote (') is opened at line 2, column 3, and never closed"),
+        ('SELECT 1; SELECT `a, "b"', "a quote (`) is opened at line 1, column 18,"),
+        ("-- don't\nSELECT \"a", 'a quote (") is opened at line 2, column 8,'),
+        ("SELECT 'a\\'b", "a quote (') is opened at line 1, column 8,"),
+        ("SELECT 1 /* it's", "a comment (/*) is opened at line 1, column 10,"),
+    ],
+)
+def test_a_quote_that_is_never_closed_is_named_with_its_place(text: str, part: str) -> None:
+    assert part in refused(text).message
 
 
 def test_the_other_statements() -> None:
