@@ -112,13 +112,14 @@ class Insert:
         if not block.schema.equals(self._schema):
             raise TypeMismatch(f"a block of ({block.schema}) cannot be sent in an insert of ({self._schema})")
         self._blocks.put(_as_one_batch(block))
+        self._over = True  # until it is answered: whoever gives up waiting has given up the insert
         try:
             answer = self._answers.get(timeout=self._seconds)
         except queue.Empty:
             answer = NetworkError(f"The server at {self._address} has not answered within {self._seconds:g} s")
         if isinstance(answer, ClickHouseError):
-            self._over = True
             raise answer
+        self._over = False
         return answer
 
     def close(self) -> None:

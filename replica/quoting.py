@@ -9,6 +9,10 @@ from collections.abc import Iterable
 
 from replica.errors import CannotParseText
 
+STAND_IN = 0x10F700
+"""`STAND_IN` + b is the character that stands for a byte b that is no UTF-8, where a text must be one: far out in a
+private plane, since neither Arrow nor DuckDB hold the lone surrogates that Python would use."""
+
 _ESCAPES = {
     "\b": "\\b",
     "\f": "\\f",

@@ -36,6 +36,8 @@ from replica.zookeeper_log import Call, Children, Exists, Failure, Get, Multi, R
 
 SESSIONS_PATH = "/clickhouse/sessions/zookeeper"
 RECONNECT_SECONDS = 0.5
+_TELL_AGAIN_SECONDS = 8.0
+"""With the wait for a connection on top, a server that has no session says so every ten seconds or so."""
 
 log = logging.getLogger(__name__)
 
@@ -162,6 +164,7 @@ class SessionKeeper:
         self._session: ServerSession | None = None
         self._arrived = asyncio.Event()
         self.last_error = ""
+        self._told: tuple[str, float] | None = None
 
     @property
     def current(self) -> ServerSession | None:
@@ -183,12 +186,22 @@ class SessionKeeper:
                     self._session = await open_server_session(self._coordinator, self._server_uuid, self.requests)
                 except CoordinationError as problem:
                     self.last_error = str(problem)
+                    self._tell_failure()
                     await asyncio.sleep(RECONNECT_SECONDS)
                     continue
                 self.last_error = ""
+                self._told = None
+                log.info("session %#x is there", self._session.session_id)
                 self._arrived.set()
                 await self._session.wait_dead()
                 log.warning("session %#x is lost", self._session.session_id)
         finally:
             if self._session is not None:
                 await self._session.close()
+
+    def _tell_failure(self) -> None:
+        """Log why there is no session: what is new at once, what is not every few seconds."""
+        now = asyncio.get_running_loop().time()
+        if self._told is None or self._told[0] != self.last_error or now - self._told[1] >= _TELL_AGAIN_SECONDS:
+            self._told = (self.last_error, now)
+            log.warning("no session with the coordination service yet, trying again: %s", self.last_error)

@@ -74,15 +74,33 @@ class TableStructure:
             )
 
     def check_same(self, metadata_text: str, columns_text: str, where: str) -> None:
-        """Raises IncompatibleColumns or MetadataMismatch, with the first line that differs."""
+        """Raises IncompatibleColumns or MetadataMismatch, with the columns or the first line that differ."""
         if columns_text != self.columns_text:
             raise IncompatibleColumns(
-                f"The table at {where} has other columns: {_first_difference(columns_text, self.columns_text)}"
+                f"The table at {where} has other columns: {_other_columns(columns_text, self.columns_text)}"
             )
         if metadata_text != self.metadata_text:
             raise MetadataMismatch(
                 f"The table at {where} is of another kind: {_first_difference(metadata_text, self.metadata_text)}"
             )
+
+
+def _other_columns(theirs: str, ours: str) -> str:
+    """Which columns are only there, only here, or declared otherwise; both texts begin with a version and a count."""
+    their_columns, our_columns = theirs.splitlines()[2:], ours.splitlines()[2:]
+    only_theirs = [line for line in their_columns if line not in our_columns]
+    only_ours = [line for line in our_columns if line not in their_columns]
+    if only_theirs and only_ours:
+        return f"it has {_listed(only_theirs)}, the statement {_listed(only_ours)}"
+    if only_theirs:
+        return f"it has also {_listed(only_theirs)}, which the statement lacks"
+    if only_ours:
+        return f"it has no {_listed(only_ours)}, which the statement has"
+    return f"they come in another order: {_listed(their_columns)} there, {_listed(our_columns)} in the statement"
+
+
+def _listed(columns: list[str]) -> str:
+    return ", ".join(line.replace("\t", " ") for line in columns)
 
 
 def _first_difference(theirs: str, ours: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from clickhouse_sim.cli.completion import complete_member
-from clickhouse_sim.cli.narration import narrate
+from clickhouse_sim.cli.narration import counted, narrate
 from clickhouse_sim.cli.options import cluster_folder, output_format, watch_option
 from clickhouse_sim.cli.zookeeper_address import ZooKeeperAddress
 
@@ -68,7 +68,8 @@ def up(
     settings = _cluster(folder).up(replicas, session_timeout, _coordination(coordinator, servers, zookeeper))
     last = settings.replica_names[-1]
     narrate(_who_coordinates(settings))
-    narrate(f"{len(settings.replica_names)} replicas serve: {', '.join(settings.replica_names)}.")
+    serve = "serves" if len(settings.replica_names) == 1 else "serve"
+    narrate(f"{counted(len(settings.replica_names), 'replica')} {serve}: {', '.join(settings.replica_names)}.")
     narrate(_WHAT_NEXT % (last, last, last))
 
 

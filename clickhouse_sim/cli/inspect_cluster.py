@@ -70,7 +70,7 @@ def queue_listing(table: str | None, replica: str | None, folder: Path) -> Listi
         rows,
         key=("replica", "table", "node_name"),
         spare=_QUEUE_SPARE,
-        notes=[queue.note() for queue in dead],
+        notes=[*(queue.note() for queue in dead), *_lacking(known, table, replica)],
         when_empty="No entry waits in a queue.",
     )
 
@@ -95,7 +95,8 @@ def parts_listing(table: str | None, replica: str | None, folder: Path) -> Listi
     """system.parts of each living replica."""
     cluster = Cluster(ClusterFolder(folder))
     living = _living(cluster, replica) or dict([cluster.chosen_replica(replica)])
-    _require_known(table, (_tables_of(address) for address in living.values()), [])
+    known = {name: _tables_of(address) for name, address in living.items()}
+    _require_known(table, known.values(), [])
     rows = [
         (name, f"{part['database']}.{part['table']}", *(part[column] for column in _PART_COLUMNS))
         for name, address in living.items()
@@ -104,7 +105,12 @@ def parts_listing(table: str | None, replica: str | None, folder: Path) -> Listi
     ]
     columns = ("replica", "table", *_PART_COLUMNS)
     return Listing(
-        columns, rows, key=("replica", "table", "name"), spare=_PART_SPARE, when_empty="There are no parts."
+        columns,
+        rows,
+        key=("replica", "table", "name"),
+        spare=_PART_SPARE,
+        notes=_lacking(known, table, replica),
+        when_empty="There are no parts.",
     )
 
 
@@ -114,7 +120,7 @@ def parts_listing(table: str | None, replica: str | None, folder: Path) -> Listi
 def _living(cluster: Cluster, replica: str | None) -> dict[str, str]:
     """The living replicas, of which only the named one when one is named. Raises UnknownMember."""
     if replica is not None:
-        cluster.folder.require_member(replica)
+        cluster.folder.require_replica(replica)
     return {name: address for name, address in cluster.living_replicas().items() if replica in (None, name)}
 
 
@@ -122,6 +128,21 @@ def _tables_of(address: str) -> list[_Table]:
     return [
         _Table(row["database"], row["table"], row["zookeeper_path"], row["replica_name"])
         for row in system_rows(address, "replicas")
+    ]
+
+
+def _lacking(known: dict[str, list[_Table]], table: str | None, replica: str | None) -> list[str]:
+    """Which living replica has no table that another has: one that lost its folder must not look healthy."""
+    names = {name: {(each.database, each.name) for each in tables} for name, tables in known.items()}
+    asked = sorted(set[tuple[str, str]]().union(*names.values()))
+    if table is not None:
+        asked = [each for each in asked if each == parse_table_name(table)]
+    return [
+        f"{name} has no table {'.'.join(each)}; {', '.join(other for other in names if each in names[other])} has it."
+        for name in names
+        if replica in (None, name)
+        for each in asked
+        if each not in names[name]
     ]
 
 
@@ -151,7 +172,7 @@ class _DeadQueue:
         state = "is paused" if self.condition is Condition.PAUSED else "is not running"
         return (
             f"{self.replica} {state}: its queue of {self.table_path} is read from znodes (tries and reasons"
-            f" were in its memory). Of the log it has not copied {self.unheard} entries yet."
+            f" were in its memory). Entries of the log that it has not copied yet: {self.unheard}."
         )
 
     def rows(self) -> Iterator[tuple[Any, ...]]:

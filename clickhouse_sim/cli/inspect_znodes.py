@@ -168,6 +168,8 @@ def _coordinator(folder: Path) -> str:
 
 
 def _clean(path: str) -> str:
+    if not path.startswith("/"):
+        raise click.UsageError(f"{path!r} is no path of a znode: it starts with a slash, as /{path} does.")
     return path.rstrip("/") or "/"
 
 

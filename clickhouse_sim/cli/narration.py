@@ -13,3 +13,8 @@ def narrate(sentence: str) -> None:
 def complain(sentence: str) -> None:
     """Say what went wrong."""
     click.echo(f"Error: {sentence}", err=True)
+
+
+def counted(count: int, thing: str) -> str:
+    """`1 row`, `2,000 rows`."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"

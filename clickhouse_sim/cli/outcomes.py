@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 
 from clickhouse_sim.cli.render import Tell
 from replica.commands import BlockOutcome, InsertStatus, PartOutcome
-from replica.errors import Aborted, UnknownStatusOfInsert
+from replica.errors import Aborted, ClickHouseError, NetworkError, UnknownStatusOfInsert
 
 
 def show_outcome(outcome: BlockOutcome, tell: Tell) -> None:
@@ -19,6 +21,22 @@ def show_outcome(outcome: BlockOutcome, tell: Tell) -> None:
     }
     fates = ", ".join(_fate(part) for part in outcome.parts)
     tell(values, f"block {outcome.source_number:>4}  {outcome.rows:>9,} rows  {fates}")
+
+
+UNANSWERED = (NetworkError, Aborted, KeyboardInterrupt)
+"""How an insert ends while a block waits for its answer: the server dies or stops, or nobody waits any longer."""
+
+
+@contextmanager
+def told_if_unanswered(number: int, rows: int, tell: Tell) -> Iterator[None]:
+    """While the block waits for its answer: if none comes, or nobody waits any longer, its status is *unknown*."""
+    try:
+        yield
+    except UNANSWERED as end:
+        why = end.message if isinstance(end, ClickHouseError) else "interrupted before it was answered"
+        values = {"block": number, "rows": rows, "status": InsertStatus.UNKNOWN.value, "parts": []}
+        tell(values, f"block {number:>4}  {rows:>9,} rows  {InsertStatus.UNKNOWN.value}: {why}")
+        raise
 
 
 def refuse_unstored(outcome: BlockOutcome) -> None:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from clickhouse_sim.cli.narration import counted
+
 Advance = Callable[[int, int, int], None]
 """Takes how many rows, blocks and duplicate blocks there were so far."""
 
@@ -33,7 +35,7 @@ def insert_progress(what: str) -> Iterator[Advance]:
 
         def advance(rows: int, blocks: int, duplicates: int) -> None:
             rate = rows / max(time.monotonic() - begun, 1e-3)
-            counts = f"{rows:,} rows, {rate:,.0f} rows/s, {blocks} blocks, {duplicates} duplicate"
+            counts = f"{counted(rows, 'row')}, {rate:,.0f} rows/s, {counted(blocks, 'block')}, {duplicates} duplicate"
             bar.update(task, description=f"{what}: {counts}")
 
         yield advance

@@ -14,7 +14,7 @@ from clickhouse_sim.cli.listing import Listing
 from clickhouse_sim.cli.narration import narrate
 from clickhouse_sim.cli.options import JSONL, PRETTY
 from clickhouse_sim.cli.record_formats import RECORD_FORMATS
-from clickhouse_sim.cli.values import json_text
+from clickhouse_sim.cli.values import json_text, output_bytes
 
 Tell = Callable[[Mapping[str, Any], str], None]
 """Takes one thing that happened: its values for programs, a sentence for people."""
@@ -51,7 +51,7 @@ class Renderer:
     def record(self, values: Mapping[str, Any], sentence: str) -> None:
         """One thing, a document of its own."""
         if self.format == "json":
-            click.echo(json_text(values))
+            _print(f"{json_text(values)}\n")
             return
         with self.records() as tell:
             tell(values, sentence)
@@ -89,4 +89,4 @@ class Renderer:
 
 
 def _print(text: str) -> None:
-    click.echo(text, nl=False)
+    click.echo(output_bytes(text), nl=False)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 from clickhouse_sim.cli.listing import Listing
-from clickhouse_sim.cli.narration import narrate
-from clickhouse_sim.cli.outcomes import refuse_unstored, show_outcome
+from clickhouse_sim.cli.narration import counted, narrate
+from clickhouse_sim.cli.outcomes import UNANSWERED, refuse_unstored, show_outcome, told_if_unanswered
 from clickhouse_sim.cli.render import Renderer
-from clickhouse_sim.cli.writable import told_why_it_waits
+from clickhouse_sim.cli.writable import blaming_the_coordinator, told_why_it_waits
 from clickhouse_sim.cluster.cluster import Cluster
 from clickhouse_sim.cluster.errors import ClusterError, ClusterUnreachable
 from clickhouse_sim.cluster.folder import ClusterFolder
@@ -20,33 +20,61 @@ from clickhouse_sim.sql.run import (
     answer,
     create_table,
     describe,
-    insert_values,
+    insert_of,
     optimize,
     show_tables,
 )
 from clickhouse_sim.sql.select import Answer, Query
-from clickhouse_sim.sql.statements import ShowTables, parse_statements
+from clickhouse_sim.sql.statements import ShowTables, Statement, first_words, parse_statements
 from replica.commands import CreateTable, DescribeTable
 from replica.endpoint_client import EndpointClient
 
 
 def run_sql(text: str, folder: Path, replica: str | None, renderer: Renderer) -> None:
-    """Read all statements, then run them in order; the first that fails ends it."""
+    """Read all statements, then run them in order; the first that fails ends it, and is named."""
     statements = parse_statements(text)
     cluster = Cluster(ClusterFolder(folder))
-    for statement in statements:
-        if isinstance(statement, CreateTable):
-            _create(statement, cluster, replica, renderer)
+    for number, statement in enumerate(statements, start=1):
+        try:
+            with blaming_the_coordinator(cluster):
+                _run(statement, cluster, replica, renderer)
+        except BaseException:
+            if len(statements) > 1:
+                narrate(_which_failed(text, number))
+            raise
+
+
+def _which_failed(text: str, number: int) -> str:
+    beginnings = first_words(text)
+    left = len(beginnings) - number
+    after = f"; {counted(left, 'statement')} after it did not run" if left else ""
+    return f"Statement {number} of {len(beginnings)} failed ({beginnings[number - 1]}){after}."
+
+
+def _run(statement: Statement, cluster: Cluster, replica: str | None, renderer: Renderer) -> None:
+    if isinstance(statement, CreateTable):
+        _create(statement, cluster, replica, renderer)
+        return
+    name, address = cluster.chosen_replica(replica)
+    with EndpointClient(address) as client:
+        if isinstance(statement, InsertValues):
+            _insert(statement, client, told_why_it_waits(cluster, name, address), renderer)
         else:
-            name, address = cluster.chosen_replica(replica)
-            with EndpointClient(address) as client:
-                if isinstance(statement, InsertValues):
-                    with told_why_it_waits(cluster, name, address):
-                        outcome = insert_values(statement, client)
-                    show_outcome(outcome, renderer.record)
-                    refuse_unstored(outcome)
-                else:
-                    _ask(statement, client, renderer)
+            _ask(statement, client, renderer)
+
+
+def _insert(
+    statement: InsertValues, client: EndpointClient, waiting: AbstractContextManager[None], renderer: Renderer
+) -> None:
+    with insert_of(statement, client) as (insert, block):
+        try:
+            with told_if_unanswered(0, block.num_rows, renderer.record), waiting:
+                outcome = insert.send(block)
+        except UNANSWERED:
+            narrate("Whether the rows were stored is not known; the same statement, run again, recognises them.")
+            raise
+    show_outcome(outcome, renderer.record)
+    refuse_unstored(outcome)
 
 
 def _ask(

@@ -27,6 +27,16 @@ class _Address(click.ParamType[tuple[str, int]]):
         return host, int(port)
 
 
+def _replica_name(context: click.Context, option: click.Parameter, value: str) -> str:
+    from replica.errors import BadArguments
+    from replica.znodes import checked_replica_name
+
+    try:
+        return checked_replica_name(value)
+    except BadArguments as problem:
+        raise click.BadParameter(problem.message) from None
+
+
 @click.group()
 def coordinator() -> None:
     """The coordination service, which speaks ZooKeeper's protocol.
@@ -67,7 +77,7 @@ def replica() -> None:
 
 
 @replica.command("serve")
-@click.option("--name", required=True, help="What {replica} means in CREATE TABLE.")
+@click.option("--name", required=True, callback=_replica_name, help="What {replica} means in CREATE TABLE.")
 @click.option(
     "--zookeeper", required=True, type=ZooKeeperAddress(), help="The coordination service; its chroot must exist."
 )

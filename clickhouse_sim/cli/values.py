@@ -1,4 +1,7 @@
-"""Single values as output has them: for JSON, and as ClickHouse's text."""
+"""Single values as output has them: for JSON, and as ClickHouse's text.
+
+Bytes that are no UTF-8 are lone surrogates here, as Python's `surrogateescape` has them.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import json
 import math
 from collections.abc import Mapping
 from typing import Any
+
+from replica.quoting import STAND_IN
 
 _TEXT_ESCAPES = str.maketrans(
     {
@@ -21,17 +26,22 @@ _TEXT_ESCAPES = str.maketrans(
     }
 )
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), 0x7F, *range(0x80, 0xA0)) if chr(code) not in "\n\t"}
+_CONTROL |= {0xDC00 + byte: f"\\x{byte:02x}" for byte in range(0x80, 0x100)}
+_SURROGATES = {STAND_IN + byte: 0xDC00 + byte for byte in range(0x80, 0x100)}
+_JSON_ESCAPES = {0xDC00 + byte: f"\\udc{byte:02x}" for byte in range(0x80, 0x100)}
 
 
 def plain(value: Any) -> Any:
     """The value as JSON has it: times as ClickHouse writes them, numbers that JSON lacks as null."""
     match value:
-        case None | bool() | int() | str():
+        case None | bool() | int():
             return value
+        case str():
+            return value if value.isascii() else value.translate(_SURROGATES)
         case float():
             return value if math.isfinite(value) else None
         case bytes():
-            return value.decode("utf-8", "replace")
+            return value.decode("utf-8", "surrogateescape")
         case datetime.datetime():
             return value.isoformat(sep=" ", timespec="milliseconds" if value.microsecond else "seconds")
         case Mapping():
@@ -42,8 +52,14 @@ def plain(value: Any) -> Any:
 
 
 def json_text(value: Any) -> str:
-    """One line of JSON."""
-    return json.dumps(plain(value), ensure_ascii=False)
+    """One line of JSON. A byte b that is no UTF-8 is spelled as the lone surrogate \\udc00 + b, which no text has."""
+    text = json.dumps(plain(value), ensure_ascii=False)
+    return text if text.isascii() else text.translate(_JSON_ESCAPES)
+
+
+def output_bytes(text: str) -> bytes:
+    """The text as it goes out: UTF-8, and bytes that are none as they were."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def is_number(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What a read-only replica waits for: after `chsim start`, and under an INSERT that is not answered."""
+"""What a read-only replica waits for: after `chsim start`, and under an INSERT that is not answered or fails."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import Any
 
 from clickhouse_sim.cli.ask import system_rows
 from clickhouse_sim.cli.narration import narrate
+from clickhouse_sim.cluster import zookeeper
 from clickhouse_sim.cluster.cluster import Cluster
 from clickhouse_sim.cluster.errors import ClusterError, ClusterUnreachable
-from replica.errors import ClickHouseError
+from replica.errors import Aborted, ClickHouseError, KeeperException, TableIsReadOnly, UnknownStatusOfInsert
 
 _POLL_SECONDS = 0.1
 _SLACK_SECONDS = 15.0
 """On top of the session timeout: a replica that found its place taken looks again only every ten seconds."""
 
+_FOR_WANT_OF_A_SESSION = (Aborted, KeeperException, TableIsReadOnly, UnknownStatusOfInsert)
 _QUIET_SECONDS = 3.0
 _LOOK_AGAIN_SECONDS = 2.0
 _ANSWER_SECONDS = 2.0
@@ -66,6 +68,23 @@ def told_why_it_waits(cluster: Cluster, replica: str, address: str) -> Iterator[
     finally:
         answered.set()
         watcher.join(2 * _ANSWER_SECONDS)
+
+
+@contextmanager
+def blaming_the_coordinator(cluster: Cluster) -> Iterator[None]:
+    """Raises ClusterUnreachable instead of what failed in the block for want of a coordination service."""
+    try:
+        yield
+    except _FOR_WANT_OF_A_SESSION as error:
+        try:
+            address = cluster.coordinator_address()
+        except ClusterUnreachable as problem:
+            raise ClusterUnreachable(f"{error.message} ({error.name}). What is missing: {problem}") from None
+        if not zookeeper.serves(address):
+            raise ClusterUnreachable(
+                f"{error.message} ({error.name}). The coordination service at {address} does not answer"
+            ) from None
+        raise
 
 
 def _why_it_waits(cluster: Cluster, replica: str, address: str) -> str:

@@ -106,10 +106,7 @@ class Cluster:
             settings = self._settings_for(replicas, session_timeout, coordination)
             running = [member for member in settings.members if self.folder.process(member)]
             if running:
-                raise ClusterError(
-                    f"a cluster is running in {self.folder.root} ({', '.join(running)}):"
-                    " see chsim status, or stop it with chsim down"
-                )
+                raise ClusterError(self._running_already(settings, running))
             if not settings.coordinator_names:
                 _require_answer(settings.zookeeper)
             self.folder.write_settings(settings)
@@ -124,7 +121,10 @@ class Cluster:
             return settings
 
     def start(self, member: str) -> Ready:
-        """Start one member that does not run. Raises ClusterError."""
+        """Start one member that does not run.
+
+        Raises ClusterError, and ClusterUnreachable for a replica when nobody coordinates.
+        """
         with self.folder.locked():
             self.folder.require_member(member)
             if self.folder.process(member):
@@ -206,7 +206,7 @@ class Cluster:
             if not living:
                 raise ClusterUnreachable("no replica is running: see chsim status, or start one with chsim start r1")
             return next(iter(living.items()))
-        self.folder.require_member(name)
+        self.folder.require_replica(name)
         return name, self._serving(name, name)
 
     def member(self, name: str) -> MemberState:
@@ -233,6 +233,20 @@ class Cluster:
         again = replace(known, session_timeout=session_timeout or known.session_timeout)
         return with_coordination(again, coordination or was)
 
+    def _running_already(self, settings: Settings, running: list[str]) -> str:
+        """Why `up` has nothing to do, or what is to be done instead."""
+        down = [member for member in settings.members if member not in running]
+        if not down:
+            return (
+                f"a cluster is running in {self.folder.root} ({', '.join(running)}):"
+                " see chsim status, or stop it with chsim down"
+            )
+        commands = "; ".join(f"chsim start {member}" for member in down)
+        return (
+            f"the cluster in {self.folder.root} is running in part: {', '.join(running)} {_is_or_are(running)} up,"
+            f" {', '.join(down)} {_is_or_are(down)} down. Start what is down with: {commands}"
+        )
+
     def _start_coordination(self, settings: Settings) -> None:
         names = settings.coordinator_names
         if settings.zookeeper and names:
@@ -250,7 +264,7 @@ class Cluster:
                 if settings.zookeeper
                 else "the coordinator, which is not running"
             )
-            raise ClusterError(f"{replica} needs {who}: chsim start {names[0]}")
+            raise ClusterUnreachable(f"{replica} needs {who}: chsim start {names[0]}")
 
     def _start(self, settings: Settings, members: Sequence[str]) -> list[Ready]:
         """Start the members' processes together; what they say once they serve. If one does not, all are ended."""
@@ -356,6 +370,10 @@ def _require_answer(address: str) -> None:
         raise ClusterUnreachable(
             f"The ZooKeeper at {address} cannot be used, so nothing was started: {problem}"
         ) from None
+
+
+def _is_or_are(names: Sequence[str]) -> str:
+    return "is" if len(names) == 1 else "are"
 
 
 def _ports(address: str) -> list[int]:

@@ -101,6 +101,13 @@ class ClusterFolder:
         if name not in members:
             raise UnknownMember(f"the cluster in {self.root} has no member {name}: it has {', '.join(members)}")
 
+    def require_replica(self, name: str) -> None:
+        """Raises UnknownMember, also for a member that is no replica."""
+        replicas = self.settings().replica_names
+        if name not in replicas:
+            has = f"replicas are {', '.join(replicas)}" if len(replicas) > 1 else f"the only one is {replicas[0]}"
+            raise UnknownMember(f"{name} is not a replica; {has}")
+
     def data(self, member: str) -> Path:
         return self.root / member
 

@@ -6,11 +6,11 @@ import asyncio
 import logging
 import os
 import signal
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 
 from clickhouse_sim.cluster.folder import hold, write_ready
+from clickhouse_sim.cluster.ports import free_port
 from clickhouse_sim.cluster.process_log import log_to_stderr
 from coordinator.kazoo_client import KazooCoordinator
 from replica.chance import SystemChance
@@ -44,7 +44,7 @@ class ReplicaOptions:
 def serve(options: ReplicaOptions) -> None:
     """Serve until SIGTERM or SIGINT; `ready.json` in the folder says where, once it does.
 
-    Raises ClusterError when another process serves from the folder, OSError when the address is taken.
+    Raises ClusterError when another process serves from the folder, or the address is taken.
     """
     log_to_stderr()
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,8 @@ async def _serve(options: ReplicaOptions) -> None:
     told_to_stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told_to_stop.set)
-    host, port = options.listen[0], options.listen[1] or _free_port(options.listen[0])
+    host = options.listen[0]
+    port = free_port(*options.listen)  # other replicas are told it before the endpoint listens on it
     workers = ThreadWorkers(os.cpu_count() or 1)
 
     # --- the server plugs in here ---
@@ -105,10 +106,3 @@ def _environment(options: ReplicaOptions, workers: ThreadWorkers, transfer: Flig
         clock=WallClock(),
         chance=SystemChance(),
     )
-
-
-def _free_port(host: str) -> int:
-    """A port that is free now: other replicas are told it before the endpoint listens on it."""
-    with socket.socket() as listener:
-        listener.bind((host, 0))
-        return int(listener.getsockname()[1])

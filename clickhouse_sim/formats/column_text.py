@@ -63,7 +63,7 @@ def _refuse_hexadecimal(values: pa.ChunkedArray, column: Column, first_row: int)
     if found >= 0:
         raise CannotParseText(
             f"Row {first_row + found}: {values[found].as_py().decode()!r} in column {column.name!r}"
-            f" does not spell a {column.type}."
+            f" does not spell {column.type.with_article}."
         )
 
 

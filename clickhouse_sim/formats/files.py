@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,22 +42,38 @@ class Reading:
     null_texts: Sequence[str] = ()
 
 
-def read_blocks(path: Path, schema: TableSchema, reading: Reading) -> Iterator[pa.Table]:
+def _ignore(missing: Sequence[str]) -> None:
+    """Nobody wants to know."""
+
+
+def read_blocks(
+    path: Path, schema: TableSchema, reading: Reading, tell_missing: Callable[[Sequence[str]], None] = _ignore
+) -> Iterator[pa.Table]:
     """The rows of a file, or of standard input for `-`, in typed blocks with all columns of the table.
 
     As with INSERT INTO t FORMAT …, columns that the file lacks are filled with their defaults before anything is
-    hashed. The same rows with the same `block_rows` give the same blocks. Raises BadArguments for another kind of
-    file or for options that its format has no use for, and what the readers of the formats raise.
+    hashed; `tell_missing` is given their names, before the first block comes. (Every line of JSON lacks columns of
+    its own, of which nobody is told.) The same rows with the same `block_rows` give the same blocks. Raises
+    BadArguments for another kind of file or for options that its format has no use for, and what the readers raise.
     """
-    name = reading.format or _format_of(path)
+    return _blocks(path, format_of(path, reading), schema, reading, tell_missing)
+
+
+def format_of(path: Path, reading: Reading) -> str:
+    """The name of the format. Raises BadArguments for an unknown one, and for options that it has no use for."""
+    name = reading.format or _by_ending(path)
     if name != "csv" and (not reading.header or reading.null_texts):
         raise BadArguments("--no-header and --null are for CSV")
-    return _blocks(path, name, schema, reading)
+    return name
 
 
-def _blocks(path: Path, name: str, schema: TableSchema, reading: Reading) -> Iterator[pa.Table]:
+def _blocks(
+    path: Path, name: str, schema: TableSchema, reading: Reading, tell_missing: Callable[[Sequence[str]], None]
+) -> Iterator[pa.Table]:
     with _opened(path) as source:
-        for block in _read(source, name, schema, reading):
+        for number, block in enumerate(_read(source, name, schema, reading)):
+            if number == 0 and (missing := [each for each in schema.names if each not in block.column_names]):
+                tell_missing(missing)
             yield complete(block, schema)
 
 
@@ -79,7 +95,7 @@ def _opened(path: Path) -> AbstractContextManager[BinaryIO]:
     return nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb")
 
 
-def _format_of(path: Path) -> str:
+def _by_ending(path: Path) -> str:
     found = _FORMAT_OF.get(path.suffix.lower())
     if found is None:
         *others, last = _FORMAT_OF

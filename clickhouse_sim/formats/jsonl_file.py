@@ -108,7 +108,9 @@ def _text(value: Any, column: Column, number: int) -> bytes | None:
                     f"Row {number}: the text in column {column.name!r} has half of a surrogate pair."
                 ) from None
     kind = "an array" if isinstance(value, list) else "an object"
-    raise CannotParseText(f"Row {number}: {kind} in column {column.name!r} does not spell a {column.type}.")
+    raise CannotParseText(
+        f"Row {number}: {kind} in column {column.name!r} does not spell {column.type.with_article}."
+    )
 
 
 def _instant(seconds: str) -> bytes:

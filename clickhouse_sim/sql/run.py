@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -11,8 +12,8 @@ import pyarrow as pa
 from clickhouse_sim.sql.insert import InsertValues
 from clickhouse_sim.sql.optimize import Optimization
 from clickhouse_sim.sql.select import Answer, Query, TableName, scanned
-from replica.commands import BlockOutcome, ColumnDefinition, CreateTable, DescribeTable, ListTables
-from replica.endpoint_client import EndpointClient
+from replica.commands import ColumnDefinition, CreateTable, DescribeTable, ListTables
+from replica.endpoint_client import EndpointClient, Insert
 from replica.errors import ClickHouseError
 from replica.schema import TableSchema
 
@@ -49,11 +50,12 @@ def schema_of(client: EndpointClient, database: str, table: str) -> TableSchema:
     )
 
 
-def insert_values(statement: InsertValues, client: EndpointClient) -> BlockOutcome:
-    """Insert the rows as one block. Nothing is sent when one of them does not fit."""
+@contextmanager
+def insert_of(statement: InsertValues, client: EndpointClient) -> Iterator[tuple[Insert, pa.Table]]:
+    """The insert that is to be sent the rows, and them as its one block. Nothing begins when one does not fit."""
     block = statement.block(schema_of(client, statement.database, statement.table))
     with client.insert(statement.database, statement.table, block.schema, statement.options) as insert:
-        return insert.send(block)
+        yield insert, block
 
 
 def answer(query: Query, client: EndpointClient) -> Answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 
 from clickhouse_sim.sql.create import parse_create
@@ -10,7 +11,7 @@ from clickhouse_sim.sql.optimize import Optimization, parse_optimize
 from clickhouse_sim.sql.select import Query, parse_select
 from clickhouse_sim.sql.tokens import Cursor, split_statements
 from replica.commands import CreateTable, DescribeTable
-from replica.errors import NotImplementedInModel, SqlSyntaxError
+from replica.errors import ClickHouseError, NotImplementedInModel, SqlSyntaxError
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,8 @@ class ShowTables:
 
     database: str
 
+
+_BEGINNING = 40
 
 Statement = CreateTable | InsertValues | Query | ShowTables | DescribeTable | Optimization
 
@@ -41,17 +44,41 @@ def parse_statements(text: str) -> list[Statement]:
     cursors = split_statements(text)
     if not cursors:
         raise SqlSyntaxError("there is no statement")
-    return [_parse(cursor) for cursor in cursors]
+    return [_parse_one_of(cursors, number) for number in range(len(cursors))]
+
+
+def first_words(text: str) -> list[str]:
+    """How each of the statements begins, to name it by."""
+    return [_beginning(cursor) for cursor in split_statements(text)]
 
 
 def parse_table_name(text: str) -> tuple[str, str]:
-    """Database and table of `[database.]table`, quoted or not. Raises SqlSyntaxError."""
-    cursors = split_statements(text)
-    if len(cursors) != 1:
-        raise SqlSyntaxError(f"{text!r} is not the name of a table")
-    name = cursors[0].table_name()
-    _expect_end(cursors[0])
-    return name
+    """Database and table of `[database.]table`, quoted or not; of a text that is not that, the table is all of it."""
+    try:
+        cursors = split_statements(text)
+        if len(cursors) == 1:
+            name = cursors[0].table_name()
+            _expect_end(cursors[0])
+            return name
+    except SqlSyntaxError:
+        pass
+    return "default", text
+
+
+def _parse_one_of(cursors: list[Cursor], number: int) -> Statement:
+    """What is wrong with one of several is told with its number."""
+    try:
+        return _parse(cursors[number])
+    except ClickHouseError as error:
+        if len(cursors) == 1:
+            raise
+        which = f"statement {number + 1} of {len(cursors)} ({_beginning(cursors[number])})"
+        raise type(error)(f"{which}: {error.message}; none was run") from None
+
+
+def _beginning(cursor: Cursor) -> str:
+    whole = cursor.statement
+    return textwrap.shorten(whole, _BEGINNING, placeholder=" …") if " " in whole[:_BEGINNING] else whole[:_BEGINNING]
 
 
 def _parse(cursor: Cursor) -> Statement:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -145,7 +146,7 @@ def split_statements(text: str) -> list[Cursor]:
     try:
         tokens = VerbatimClickHouse().tokenize(text)
     except TokenError as problem:
-        raise SqlSyntaxError(f"cannot be read as SQL: {_first_line(problem)}") from None
+        raise SqlSyntaxError(_open_quote(text) or f"cannot be read as SQL: {_first_line(problem)}") from None
     statements: list[list[Token]] = [[]]
     for token in tokens:
         if token.token_type is TokenType.SEMICOLON:
@@ -178,6 +179,25 @@ def string_literal(literal: str) -> bytes:
             content += character.encode()
             at += 1
     return bytes(content)
+
+
+_PIECES = re.compile(
+    r"--[^\n]*|/\*.*?\*/"  # comments
+    r"|'(?:[^'\\]|\\.|'')*+'|`(?:[^`\\]|\\.|``)*+`|\"(?:[^\"\\]|\\.|\"\")*+\""  # quoted, whole
+    r"|/\*|['`\"]|.",  # opened and never closed; anything else
+    re.DOTALL,
+)
+_UNCLOSED = {"'": "a quote (')", "`": "a quote (`)", '"': 'a quote (")', "/*": "a comment (/*)"}
+
+
+def _open_quote(text: str) -> str:
+    """Which quote or comment is opened and never closed, and where; "" when none is."""
+    for piece in _PIECES.finditer(text):
+        if piece[0] in _UNCLOSED:
+            line = text.count("\n", 0, piece.start()) + 1
+            column = piece.start() - text.rfind("\n", 0, piece.start())
+            return f"{_UNCLOSED[piece[0]]} is opened at line {line}, column {column}, and never closed"
+    return ""
 
 
 def _is_hex(digits: str) -> bool:

@@ -3,6 +3,7 @@ meaning, or the block is refused whole with the row, the column and the value th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -22,6 +23,12 @@ from replica.schema.zones import offsets_at_local_times
 
 _LAST_DATE = 2**16 - 1
 _LAST_SECOND = 2**32 - 1
+_RANGES = {
+    Kind.DATE: "from 1970-01-01 to 2149-06-06",
+    Kind.DATETIME: "from 1970-01-01 00:00:00 to 2106-02-07 06:28:15 UTC",
+}
+_WHOLE_NUMBER = re.compile(r"\s*[+-]?\d+\s*")
+_PLUS = r"^\+(\d)"
 _ENDS_WITH_ZONE = r":\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
 
 
@@ -90,14 +97,14 @@ def _conversion(source: pa.DataType, column: Column) -> Conversion:
 
 def _to_integer(source: pa.DataType, target: DataType) -> Conversion | None:
     if _is_number(source) or pa.types.is_boolean(source) or _is_text(source):
-        return lambda values: pc.cast(_text_of(values), target.arrow)
+        return lambda values: pc.cast(_number_of(values), target.arrow)
     return None
 
 
 def _to_float(source: pa.DataType, target: DataType) -> Conversion | None:
     # Rounded to the nearest float, as ClickHouse does with every number that it reads.
     if _is_number(source) or _is_text(source):
-        return lambda values: pc.cast(_text_of(values), target.arrow, safe=False)
+        return lambda values: pc.cast(_number_of(values), target.arrow, safe=False)
     return None
 
 
@@ -171,6 +178,14 @@ def _text_of(values: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.cast(values, pa.large_string()) if _is_text(values.type) else values
 
 
+def _number_of(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The same without a leading plus, which Arrow does not read."""
+    texts = _text_of(values)
+    if not _is_text(texts.type) or not pc.any(pc.starts_with(texts, "+")).as_py():
+        return texts
+    return pc.replace_substring_regex(texts, _PLUS, r"\1")
+
+
 def _within(values: pa.ChunkedArray, low: int, high: int) -> pa.ChunkedArray:
     """The values, all of them from `low` to `high`."""
     extremes = pc.min_max(values).as_py()
@@ -195,8 +210,11 @@ def _misfit(values: pa.ChunkedArray, column: Column, convert: Conversion, first_
         else:
             last = middle
     found = f"Row {first_row + first}: {_shown(values[first])} in column {column.name!r}"
-    if _is_text(values.type) and not _spells_a_number(values[first], column):
-        return CannotParseText(f"{found} does not spell a {column.type}.")
+    is_text = _is_text(values.type)
+    if is_text and not _spells_another(values[first], column.type):
+        return CannotParseText(f"{found} does not spell {column.type.with_article}.")
+    if is_text and column.type.kind in _RANGES:
+        return ValueIsOutOfRangeOfDataType(f"{found} is out of range of {column.type}: {_RANGES[column.type.kind]}.")
     return ValueIsOutOfRangeOfDataType(f"{found} does not fit {column.type}.")
 
 
@@ -208,12 +226,25 @@ def _succeeds(convert: Conversion, values: pa.ChunkedArray) -> bool:
     return True
 
 
-def _spells_a_number(value: pa.Scalar, column: Column) -> bool:
+def _spells_another(text: pa.Scalar, target: DataType) -> bool:
+    """Whether the text spells a whole number, a day or a time at all, though none that the type has."""
     try:
-        pc.cast(pc.cast(value, pa.large_string()), pa.float64())
+        spelled = pc.cast(text, pa.large_string())
+        if target.is_integer:
+            return _WHOLE_NUMBER.fullmatch(spelled.as_py()) is not None
+        if target.kind in _RANGES:
+            pc.cast(spelled, _wide(spelled, target))
+            return True
     except pa.ArrowInvalid:
         return False
-    return column.type.is_number
+    return False
+
+
+def _wide(spelled: pa.Scalar, target: DataType) -> pa.DataType:
+    """The Arrow type that has many more days or times than the column's."""
+    if target.kind is Kind.DATE:
+        return pa.date32()
+    return pa.timestamp("s", "UTC" if pc.match_substring_regex(spelled, _ENDS_WITH_ZONE).as_py() else None)
 
 
 def _shown(value: pa.Scalar) -> str:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replica.errors import BadArguments, IllegalTypeOfArgument, UnknownType
-from replica.quoting import did_you_mean, string_literal, unescape
+from replica.quoting import STAND_IN, did_you_mean, string_literal, unescape
 
 
 class Kind(Enum):
@@ -51,6 +51,11 @@ class DataType:
     def text(self) -> str:
         """The type as ClickHouse writes it: `UInt64`, `Nullable(DateTime('UTC'))`."""
         return f"Nullable({self.base})" if self.nullable else self.base
+
+    @property
+    def with_article(self) -> str:
+        """For sentences: `an Int32`, `a UInt8`, `a Nullable(Date)`."""
+        return f"{'an' if self.text.startswith('I') else 'a'} {self.text}"
 
     @property
     def default(self) -> pa.Scalar:
@@ -191,8 +196,14 @@ def _datetime_in_zone(family: DataType, argument: str) -> DataType:
     return replace(family, base=f"{family.base}({string_literal(zone)})", zone=zone)
 
 
+_STAND_INS = {0xDC00 + byte: STAND_IN + byte for byte in range(0x80, 0x100)}
+
+
 def readable(block: pa.Table) -> pa.Table:
-    """The block with its String columns as Arrow text; bytes that are not UTF-8 show as U+FFFD."""
+    """The block with its String columns as Arrow text, in which `STAND_IN` + b stands for a byte b that is no UTF-8.
+
+    So different bytes stay different texts, and what is printed in the end can be the bytes again.
+    """
     for index, field in enumerate(block.schema):
         if pa.types.is_large_binary(field.type):
             block = block.set_column(index, field.with_type(pa.large_string()), _as_text(block.column(index)))
@@ -203,5 +214,9 @@ def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     try:
         return pc.cast(column, pa.large_string())
     except pa.ArrowInvalid:
-        texts = (None if value is None else value.decode("utf-8", "replace") for value in column.to_pylist())
+        texts = (None if value is None else _with_stand_ins(value) for value in column.to_pylist())
         return pa.chunked_array([pa.array(texts, pa.large_string())])
+
+
+def _with_stand_ins(value: bytes) -> str:
+    return value.decode("utf-8", "surrogateescape").translate(_STAND_INS)

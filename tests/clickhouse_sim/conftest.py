@@ -70,6 +70,8 @@ class ToyServer:
     options: list[InsertOptions] = field(default_factory=list)
     readonly: str = ""
     delay: float = 0.0
+    delay_from: tuple[int, float] | None = None
+    delaying: threading.Event = field(default_factory=threading.Event)
     optimized: list[OptimizeTable] = field(default_factory=list)
     refuse: Callable[[int], Exception | None] = lambda source_number: None
 
@@ -104,6 +106,9 @@ class ToyServer:
     ) -> BlockOutcome:
         self.options.append(options)
         await asyncio.sleep(self.delay)
+        if self.delay_from is not None and source_number >= self.delay_from[0]:
+            self.delaying.set()
+            await asyncio.sleep(self.delay_from[1])
         if (problem := self.refuse(source_number)) is not None:
             raise problem
         schema = self._schema(table)

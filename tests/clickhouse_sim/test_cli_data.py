@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from replica.commands import InsertOptions
-from replica.errors import Aborted, NetworkError
+from replica.errors import Aborted, KeeperException, NetworkError, TableIsReadOnly, TypeMismatch
 
 CREATE = (
     "CREATE TABLE t (id UInt64, name Nullable(String), day Date) "
@@ -168,8 +169,8 @@ def test_a_row_that_does_not_fit_is_named_and_earlier_blocks_stay(cluster: Any, 
     result = cluster.chsim("insert", "t", str(path), "--block-rows", "2")
     assert result.exit_code == 1
     assert len(result.stdout.splitlines()) == 1
-    assert "2 rows in 1 blocks (1 stored)" in result.stderr
-    assert "bad.csv into t: Row 4: 'x' in column 'id'" in result.stderr
+    assert "2 rows in 1 block (1 stored)" in result.stderr
+    assert "bad.csv into t: Row 4 (block 1): 'x' in column 'id'" in result.stderr
     assert cluster.records("sql", "SELECT count() AS n FROM t") == [{"n": 2}]
 
 
@@ -182,15 +183,113 @@ def test_nothing_is_inserted_when_the_first_block_is_bad(cluster: Any, tmp_path:
     assert "stay" not in result.stderr
 
 
-@pytest.mark.parametrize(("error", "exit_code"), [(Aborted("shutting down"), 1), (NetworkError("r1 is gone"), 69)])
+@pytest.mark.parametrize(("error", "exit_code"), [(Aborted("shutting down"), 69), (NetworkError("r1 is gone"), 69)])
 def test_an_error_of_the_server_in_the_middle(
     cluster: Any, three_rows: Path, error: Exception, exit_code: int
 ) -> None:
     cluster.servers["r1"].refuse = lambda source_number: error if source_number == 1 else None
     result = cluster.chsim("insert", "t", str(three_rows), "--block-rows", "2", "--null", "NA")
     assert result.exit_code == exit_code
-    assert "Before that: 2 rows in 1 blocks" in result.stderr
+    assert "Before that: 2 rows in 1 block" in result.stderr
+    assert (
+        "Whether block 1 was stored is not known. What is stored stays; the same command, run again," in result.stderr
+    )
     assert str(error) in result.stderr
+    last = json.loads(result.stdout.splitlines()[-1])
+    assert (last["block"], last["rows"], last["status"]) == (1, 1, "unknown")
+
+
+def test_a_block_that_the_server_refuses_is_not_unknown(cluster: Any, three_rows: Path) -> None:
+    cluster.servers["r1"].refuse = lambda source_number: TypeMismatch("no") if source_number == 1 else None
+    result = cluster.chsim("insert", "t", str(three_rows), "--block-rows", "2", "--null", "NA")
+    assert result.exit_code == 1
+    assert len(result.stdout.splitlines()) == 1
+    assert "Before that: 2 rows in 1 block (1 stored). What is stored stays" in result.stderr
+    assert "not known" not in result.stderr
+
+
+@pytest.mark.parametrize("command", ["insert", "sql"])
+def test_ctrl_c_says_what_is_known_and_that_a_retry_is_safe(cluster: Any, three_rows: Path, command: str) -> None:
+    cluster.servers["r1"].delay_from = (1 if command == "insert" else 0, 60.0)
+    arguments = {
+        "insert": ["t", str(three_rows), "--block-rows", "2", "--null", "NA"],
+        "sql": ["INSERT INTO t (id) VALUES (7)"],
+    }[command]
+    with subprocess.Popen(
+        [sys.executable, "-m", "clickhouse_sim", command, *arguments],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "CHSIM_DIR": str(cluster.folder.root)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert cluster.servers["r1"].delaying.wait(30)
+        process.send_signal(signal.SIGINT)
+        output, told = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert json.loads(output.splitlines()[-1])["status"] == "unknown"
+    assert "recognises" in told
+    assert "not known" in told
+    assert "Traceback" not in told
+    if command == "insert":
+        assert "Before that: 2 rows in 1 block (1 stored). Whether block 1 was stored is not known." in told
+
+
+def test_columns_that_the_file_lacks_are_named(cluster: Any, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("day\n2024-01-01\n")
+    assert "filled with defaults: id, name." in cluster.chsim("insert", "t", str(path)).stderr
+    path.write_text("day,id,name\n2024-01-01,1,x\n")
+    assert "defaults" not in cluster.chsim("insert", "t", str(path)).stderr
+
+
+@pytest.mark.parametrize("arguments", [["rows.txt"], ["rows.parquet", "--no-header"], ["rows.jsonl", "--null", "NA"]])
+def test_a_file_that_cannot_be_read_that_way_is_wrong_usage(
+    cluster: Any, tmp_path: Path, arguments: list[str]
+) -> None:
+    path = tmp_path / arguments[0]
+    path.write_text("")
+    result = cluster.chsim("insert", "t", str(path), *arguments[1:])
+    assert result.exit_code == 2
+    assert result.stderr.count(arguments[0]) == 1
+
+
+def test_a_table_of_an_odd_name_needs_no_quotes(cluster: Any, three_rows: Path) -> None:
+    assert cluster.chsim("sql", CREATE.replace(" t ", " `my-events 1` ")).exit_code == 0
+    assert cluster.chsim("insert", "my-events 1", str(three_rows), "--null", "NA").exit_code == 0
+    assert len(cluster.records("parts", "my-events 1", "--replica", "r1")) == 1
+
+
+def test_a_failing_statement_is_named_and_so_are_those_that_did_not_run(cluster: Any) -> None:
+    result = cluster.chsim("sql", "SELECT 1; INSERT INTO nope VALUES (1); SELECT 2; SELECT 3")
+    assert result.exit_code == 1
+    assert (
+        "Statement 2 of 4 failed (INSERT INTO nope VALUES (1)); 2 statements after it did not run." in result.stderr
+    )
+    assert "Statement" not in cluster.chsim("sql", "INSERT INTO nope VALUES (1)").stderr
+
+
+@pytest.mark.parametrize("error", [TableIsReadOnly("read-only"), KeeperException("gone"), Aborted("no session")])
+def test_what_fails_for_want_of_a_coordinator_is_unreachable(
+    cluster: Any, three_rows: Path, error: Exception
+) -> None:
+    """The toy cluster has no coordinator."""
+    cluster.servers["r1"].refuse = lambda source_number: error
+    for command in (["sql", "INSERT INTO t (id) VALUES (1)"], ["insert", "t", str(three_rows), "--null", "NA"]):
+        result = cluster.chsim(*command)
+        assert result.exit_code == 69
+        assert str(error) in result.stderr
+        assert "the coordinator is not running: start it with chsim start coordinator" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [["sql", "SELECT 1"], ["queue"], ["parts"], ["insert", "t", "{file}"]], ids=lambda command: command[0]
+)
+def test_a_member_that_is_no_replica_is_wrong_usage(cluster: Any, three_rows: Path, command: list[str]) -> None:
+    for name in ("coordinator", "r9"):
+        result = cluster.chsim(*(part.format(file=three_rows) for part in command), "--replica", name)
+        assert result.exit_code == 2
+        assert f"{name} is not a replica; replicas are r1, r2" in result.stderr
 
 
 def test_rows_come_from_stdin_too_and_make_the_same_blocks(cluster: Any, three_rows: Path) -> None:
@@ -205,7 +304,7 @@ def test_rows_come_from_stdin_too_and_make_the_same_blocks(cluster: Any, three_r
     assert cluster.chsim("insert", "t", "-", stdin=rows).exit_code == 2
     bad = cluster.chsim("insert", "t", "-", "--input-format", "jsonl", stdin='{"idd": 1}')
     assert bad.exit_code == 1
-    assert "stdin into t: Row 1: There is no column 'idd'" in bad.stderr
+    assert "stdin into t: Row 1 (block 0): There is no column 'idd'" in bad.stderr
 
 
 @pytest.mark.parametrize("setting", [{}, {"NO_COLOR": "1"}])
@@ -226,9 +325,9 @@ def test_progress_is_shown_on_a_terminal_and_data_stay_clean(
     os.close(controller)
     assert done.returncode == 0
     assert json.loads(done.stdout)["rows"] == 3
-    assert (b"3 rows, " in shown and b"rows/s, 1 blocks, 0 duplicate" in shown) == (not setting)
+    assert (b"3 rows, " in shown and b"rows/s, 1 block, 0 duplicate" in shown) == (not setting)
     assert (b"\x1b" in shown) == (not setting)
-    assert b"3 rows in 1 blocks (1 stored) through r1." in shown
+    assert b"3 rows in 1 block (1 stored) through r1." in shown
 
 
 def test_an_empty_file_inserts_nothing(cluster: Any, tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_the_queue_of_a_dead_replica_is_read_from_znodes_and_says_so(cluster: An
     assert {(each["num_tries"], each["num_postponed"], each["postpone_reason"]) for each in entries} == {(None,) * 3}
     narration = cluster.chsim("queue").stderr
     assert "r2 is not running" in narration
-    assert "it has not copied 1 entries yet" in narration
+    assert "it has not copied yet: 1." in narration
     assert [each["replica"] for each in cluster.records("queue")] == ["r1", "r2", "r2"]
 
 
@@ -101,6 +101,21 @@ def test_the_log_is_decoded(cluster: Any) -> None:
     assert merge["detail"] == "from all_0_0_0, all_1_1_0"
     assert broken["type"] == ""
     assert "nonsense" in broken["detail"] or "format version" in broken["detail"]
+
+
+def test_a_living_replica_that_lacks_a_table_is_told(cluster: Any) -> None:
+    del cluster.servers["r2"].tables["t"]
+    for command in (["queue"], ["queue", "t"], ["queue", "t", "--replica", "r2"], ["parts", "t"]):
+        assert "r2 has no table default.t; r1 has it." in cluster.chsim(*command).stderr, command
+    assert "has no table" not in cluster.chsim("queue", "t", "--replica", "r1").stderr
+    assert "has no table" not in cluster.chsim("queue", "--replica", "r1").stderr
+
+
+@pytest.mark.parametrize("command", [[], ["ls"], ["get"], ["stat"], ["watch"]])
+def test_a_path_that_does_not_start_with_a_slash_is_wrong_usage(cluster: Any, command: list[str]) -> None:
+    result = cluster.chsim("znodes", *command, "nope")
+    assert result.exit_code == 2
+    assert "it starts with a slash, as /nope does" in result.stderr
 
 
 def test_unknown_tables_are_told(cluster: Any) -> None:

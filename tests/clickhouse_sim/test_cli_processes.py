@@ -203,3 +203,47 @@ def test_a_log_is_followed_until_ctrl_c(toy_cluster: Any) -> None:
             assert process.stderr.read() == ""
         finally:
             process.kill()
+
+
+# --- what cannot serve -----------------------------------------------------------------------------------------
+
+
+def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "clickhouse_sim", *arguments]
+    return subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["coordinator", "serve"], ["replica", "serve", "--name", "r1", "--zookeeper", "127.0.0.1:1"]],
+    ids=["coordinator", "replica"],
+)
+def test_a_port_that_is_taken_is_named(tmp_path: Path, command: list[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = serve(*command, "--listen", f"127.0.0.1:{port}", "--dir", str(tmp_path / "data"))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"Error: port {port} of 127.0.0.1 is taken: another process listens on it.")
+    assert "--listen" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", ""])
+def test_a_name_that_no_replica_can_have_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    folder = str(tmp_path / "data")
+    done = serve("replica", "serve", "--name", name, "--zookeeper", "127.0.0.1:1", "--dir", folder)
+    assert done.returncode == 2
+    assert f"{name!r} cannot be a replica's name" in done.stderr
+
+
+def test_a_replica_cannot_start_without_its_coordinator(toy_cluster: Any) -> None:
+    toy_cluster.bury("r2")
+    result = toy_cluster.chsim("start", "r2")
+    assert result.exit_code == 69
+    assert "chsim start coordinator" in result.stderr
+
+
+def test_up_says_what_of_the_cluster_is_down(toy_cluster: Any) -> None:
+    """Its coordinator does not run."""
+    result = toy_cluster.chsim("up")
+    assert result.exit_code == 1
+    assert "r1, r2 are up, coordinator is down. Start what is down with: chsim start coordinator" in result.stderr

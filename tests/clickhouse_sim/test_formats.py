@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clickhouse_sim.formats import csv_file
+from clickhouse_sim.formats import csv_file, csv_quotes
 from clickhouse_sim.formats.blocks import cut
 from clickhouse_sim.formats.files import STDIN, Reading, read_blocks
 from replica.commands import ColumnDefinition
@@ -118,16 +118,22 @@ def test_bytes_that_are_no_text_are_a_fine_string(tmp_path: Path) -> None:
     ("content", "name", "part"),
     [
         ("a,s\n1,x\n300,y\n", "VALUE_IS_OUT_OF_RANGE", "Row 2: '300' in column 'a'"),
-        ("a,s\n517.0,x\n", "VALUE_IS_OUT_OF_RANGE", "Row 1: '517.0' in column 'a'"),
+        ("a,s\n517.0,x\n", "CANNOT_PARSE_TEXT", "Row 1: '517.0' in column 'a'"),
         ("a,s\n0x10,x\n", "CANNOT_PARSE_TEXT", "Row 1: '0x10' in column 'a'"),
         ("a,s\none,x\n", "CANNOT_PARSE_TEXT", "Row 1: 'one' in column 'a'"),
         ("a,s\n1,x\n\\N,y\n", "CANNOT_INSERT_NULL", "Row 2: NULL in column 'a'"),
         ("a,s\n1,x\n,y\n", "CANNOT_PARSE_TEXT", "Row 2: '' in column 'a'"),
         ("a,z\n1,x\n", "NO_SUCH_COLUMN_IN_TABLE", "'z'"),
         ("a,a\n1,2\n", "CANNOT_PARSE_TEXT", "'a' twice"),
-        ("a,s\n1,x\n2\n", "CANNOT_PARSE_TEXT", "Row 2 has 1 fields where 2 were expected"),
+        ("a,s\n1,x\n2\n", "CANNOT_PARSE_TEXT", "Row 2 has 1 field where 2 were expected"),
         ("a,s\n1,x,y\n", "CANNOT_PARSE_TEXT", "Row 1 has 3 fields where 2 were expected"),
-        ('a,s\n1,"x\n2,y\n', "CANNOT_PARSE_TEXT", "never closed"),
+        ('a,s\n1,"x\n2,y\n', "CANNOT_PARSE_TEXT", 'Row 1: a quote (") is opened and never closed'),
+        ('a,s\n1,x\n"2,y\n3,z\n', "CANNOT_PARSE_TEXT", 'Row 2: a quote (") is opened and never closed'),
+        ('a,"s\n1,x\n', "CANNOT_PARSE_TEXT", "The header: a quote"),
+        ('a,s\n1,"x"\n2,"end"x\n3,z\n', "CANNOT_PARSE_TEXT", "Row 2: after the closing quote of \"end\" comes 'x'"),
+        ('a,s\n1,"x"y', "CANNOT_PARSE_TEXT", "Row 1: after the closing quote"),
+        ('a,s\n"1" ,x\n', "CANNOT_PARSE_TEXT", "Row 1: after the closing quote"),
+        ('a,s\n1,"a\nb"\n2,"c\nd"e\n', "CANNOT_PARSE_TEXT", "Row 2: after the closing quote"),
         ("", "CANNOT_PARSE_TEXT", "empty"),
         (b"\x00\xff\x00", "CANNOT_PARSE_TEXT", ""),
     ],
@@ -139,6 +145,56 @@ def test_bad_csv_is_refused_with_its_row_and_column(
         rows(written(tmp_path, content), schema("a UInt8", "s String"))
     assert caught.value.name.startswith(name)
     assert part in caught.value.message
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 3, 64, 4 << 20])
+def test_quotes_are_checked_however_the_file_is_chunked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
+) -> None:
+    content = b'a,s\r\n1,"x ""y"", \r\nz"\r\n2,5" disk\r\n\r\n"3",""\r\n4,a""b'
+    source = csv_quotes.CheckedQuotes(io.BytesIO(content), 100)
+    assert source.first_line() == "a,s"
+    assert b"".join(iter(lambda: source.read(chunk_bytes), b"")) == content
+    assert source.problem == ""
+    broken = csv_quotes.CheckedQuotes(io.BytesIO(content + b'\n5,"x"y\n6,z\n'), 100)
+    assert b"".join(iter(lambda: broken.read(chunk_bytes), b"")) == content + b"\n"
+    assert "comes 'y'" in broken.problem
+    table = schema("a UInt8", "s String")
+    texts = [row["s"] for row in rows(written(tmp_path, content), table)]
+    assert texts == [b'x "y", \r\nz', b'5" disk', b"", b'a""b']
+
+
+def test_a_record_without_end_is_refused_before_it_fills_the_memory() -> None:
+    source = csv_quotes.CheckedQuotes(io.BytesIO(b'a\n1\n"' + b"x\n" * 1000), 100)
+    assert b"".join(iter(lambda: source.read(64), b"")) == b"a\n1\n"
+    assert "longer than 100 bytes" in source.problem
+
+
+@pytest.mark.parametrize(
+    ("content", "table", "expected"),
+    [
+        ("s\nx\n\ny\n", "s String", [b"x", b"", b"y"]),
+        ("s\r\n\r\n\r\ny\r\n\r\n", "s String", [b"", b"", b"y", b""]),
+        ("s\nx\n", "s String", [b"x"]),
+        ("s\n\n", "s String", [b""]),
+        ("s\n", "s String", []),
+        ("n\n1\n\n2", "n Nullable(Int8)", [1, None, 2]),
+    ],
+)
+def test_in_a_file_of_one_column_a_blank_line_is_an_empty_field(
+    tmp_path: Path, content: str, table: str, expected: list[Any]
+) -> None:
+    """As in ClickHouse."""
+    path = written(tmp_path, content)
+    assert [value for row in rows(path, schema(table)) for value in row.values()] == expected
+    assert len(rows(path, schema(table, "other UInt8"))) == len(expected)
+
+
+def test_a_blank_line_among_several_columns_is_nothing(tmp_path: Path) -> None:
+    path = written(tmp_path, "a,b\n\n1,2\n\n\n3,4\n\n")
+    assert rows(path, schema("a Int8", "b Int8")) == [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
+    headless = written(tmp_path, "\nx\n\n")
+    assert [row["s"] for row in rows(headless, schema("s String"), header=False)] == [b"", b"x", b""]
 
 
 def test_rows_are_numbered_through_the_file_and_good_blocks_come_first(tmp_path: Path) -> None:
@@ -300,7 +356,7 @@ def test_the_order_of_keys_and_the_spelling_of_defaults_make_no_difference(tmp_p
     [
         ('{"a": 1}\n{"a": 300}\n', "VALUE_IS_OUT_OF_RANGE", "Row 2: '300' in column 'a'"),
         ('{"a": "x"}\n', "CANNOT_PARSE_TEXT", "Row 1: 'x' in column 'a'"),
-        ('{"a": 1.5}\n', "VALUE_IS_OUT_OF_RANGE", "Row 1: '1.5' in column 'a'"),
+        ('{"a": 1.5}\n', "CANNOT_PARSE_TEXT", "Row 1: '1.5' in column 'a'"),
         ('{"a": ""}\n', "CANNOT_PARSE_TEXT", "Row 1: '' in column 'a'"),
         ('{"n": ""}\n', "CANNOT_PARSE_TEXT", "Row 1: '' in column 'n'"),
         ('\n\n{"a": 1}\n{"z": 1}\n', "NO_SUCH_COLUMN_IN_TABLE", "Row 2: There is no column 'z'"),

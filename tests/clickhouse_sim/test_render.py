@@ -50,6 +50,25 @@ def test_tsv(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+def test_bytes_that_are_no_text_can_be_told_apart(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Raw where ClickHouse writes them raw; in JSON as lone surrogates, which no UTF-8 text spells."""
+
+    def printed(output_format: str, value: Any) -> bytes:
+        Renderer(output_format).listing(Listing(("s",), [(value,)]))
+        return capsysbinary.readouterr().out
+
+    for value in (b"a\xffb\xc3\xa4", "a\U0010f7ffb\u00e4"):
+        assert printed("csv", value) == b'"s"\n"a\xffb\xc3\xa4"\n'
+        assert printed("tsv", value) == b"s\na\xffb\xc3\xa4\n"
+        assert printed("vertical", value).endswith(b"s: a\xffb\xc3\xa4\n")
+        for output_format in ("json", "jsonl"):
+            document = printed(output_format, value)
+            assert b'{"s": "a\\udcffb\xc3\xa4"}' in document
+            [found] = re.findall(rb"{.*}", document)
+            assert json.loads(found)["s"].encode("utf-8", "surrogateescape") == b"a\xffb\xc3\xa4"
+        assert b"a\\xffb\xc3\xa4" in printed("pretty", value)
+
+
 def test_vertical(capsys: pytest.CaptureFixture[str]) -> None:
     assert written("vertical", Listing(("a", "long"), [(1, "x"), (None, "y")]), capsys) == (
         "Row 1:\n──────\na:    1\nlong: x\n\nRow 2:\n──────\na:    NULL\nlong: y\n"

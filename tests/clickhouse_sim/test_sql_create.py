@@ -6,7 +6,7 @@ import pytest
 
 from clickhouse_sim.sql.statements import ShowTables, parse_statements, parse_table_name
 from replica.commands import ColumnDefinition, CreateTable, DescribeTable
-from replica.errors import ClickHouseError, SqlSyntaxError
+from replica.errors import ClickHouseError
 
 
 def create(text: str) -> CreateTable:
@@ -132,7 +132,7 @@ _BODY = "(a Int8) ENGINE = ReplicatedMergeTree('/t', 'r') ORDER BY a"
         ("SHOW CREATE TABLE t", "NOT_IMPLEMENTED", "SHOW CREATE"),
         ("DESCRIBE TABLE t u", "SYNTAX_ERROR", "end of the statement"),
         ("HELLO", "SYNTAX_ERROR", "HELLO"),
-        ("SELECT 'open", "SYNTAX_ERROR", "SQL"),
+        ("SELECT 'open", "SYNTAX_ERROR", "never closed"),
         (" ; -- nothing\n;", "SYNTAX_ERROR", "no statement"),
     ],
 )
@@ -146,6 +146,20 @@ def test_the_place_of_an_error_counts_lines_and_columns() -> None:
     assert "(line 2, column 3)" in refused("CREATE TABLE t (a Int8)\n  nonsense").message
 
 
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("SELECT 'it''s',\n  'open", "a quote (') is opened at line 2, column 3, and never closed"),
+        ('SELECT 1; SELECT `a, "b"', "a quote (`) is opened at line 1, column 18,"),
+        ("-- don't\nSELECT \"a", 'a quote (") is opened at line 2, column 8,'),
+        ("SELECT 'a\\'b", "a quote (') is opened at line 1, column 8,"),
+        ("SELECT 1 /* it's", "a comment (/*) is opened at line 1, column 10,"),
+    ],
+)
+def test_a_quote_that_is_never_closed_is_named_with_its_place(text: str, part: str) -> None:
+    assert part in refused(text).message
+
+
 def test_the_other_statements() -> None:
     assert parse_statements("SHOW TABLES; SHOW TABLES FROM `system`; DESCRIBE TABLE a.b; desc c") == [
         ShowTables("default"),
@@ -155,10 +169,16 @@ def test_the_other_statements() -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["", "a b", "a.b.c", "a;b", "'a'", "1"])
-def test_bad_names_of_tables(text: str) -> None:
-    with pytest.raises(SqlSyntaxError):
-        parse_table_name(text)
+@pytest.mark.parametrize("text", ["a b", "a.b.c", "a;b", "'a'", "1", "a`b", "my-events", "a'b"])
+def test_what_is_no_name_in_sql_is_the_name_of_a_table_as_it_stands(text: str) -> None:
+    assert parse_table_name(text) == ("default", text)
+
+
+@pytest.mark.parametrize("text", ["SELECT 1; SELEC 2; SELECT 3", "SELECT 1; SELEC 2;; SELECT 3"])
+def test_one_of_several_statements_is_named_when_it_cannot_be_read(text: str) -> None:
+    assert refused(text).message.startswith("statement 2 of 3 (SELEC 2): ")
+    assert refused(text).message.endswith("none was run")
+    assert "statement" not in refused("SELEC 1").message
 
 
 def test_names_of_tables() -> None:

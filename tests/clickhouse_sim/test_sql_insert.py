@@ -84,7 +84,7 @@ def test_settings_become_options() -> None:
     ("text", "name", "part"),
     [
         ("INSERT INTO t (i8) VALUES (1), (128)", "VALUE_IS_OUT_OF_RANGE", "Row 2: '128' in column 'i8'"),
-        ("INSERT INTO t (i8) VALUES (1.5)", "VALUE_IS_OUT_OF_RANGE", "Row 1"),
+        ("INSERT INTO t (i8) VALUES (1.5)", "CANNOT_PARSE_TEXT", "does not spell an Int8"),
         ("INSERT INTO t (u64) VALUES (-1)", "VALUE_IS_OUT_OF_RANGE", "Row 1"),
         ("INSERT INTO t (u64) VALUES (18446744073709551616)", "VALUE_IS_OUT_OF_RANGE", "Row 1"),
         ("INSERT INTO t (i8) VALUES ('x')", "CANNOT_PARSE_TEXT", "Row 1: 'x' in column 'i8'"),
