@@ -203,16 +203,16 @@ async def test_a_replica_that_never_pulled_needs_all(trimmed: Trimmed) -> None:
     assert await trimmed.trim() == list(range(30))
 
 
-async def test_a_short_log_is_not_looked_at(cluster: Cluster) -> None:
-    settings = {"min_replicated_logs_to_keep": "20"}
+async def test_more_entries_than_are_kept_must_have_come_before_any_goes(cluster: Cluster) -> None:
+    settings = {"min_replicated_logs_to_keep": "40"}
     async with idle_replica(cluster, "r1", settings=settings, chance=Lowest()) as r1:
         trimmed = Trimmed(r1)
         await r1.session.create(f"{ROOT}/replicas/r1/is_active")
         await r1.session.set(f"{ROOT}/replicas/r1/log_pointer", b"1000")
-        await trimmed.log_up_to(20)
-        assert len(await trimmed.trim()) == 20
-        await trimmed.log_up_to(1)  # 20 × 1.05
-        assert len(await trimmed.trim()) == 20
+        await trimmed.log_up_to(41)
+        assert len(await trimmed.trim()) == 41
+        await trimmed.log_up_to(1)  # 40 × 1.05
+        assert len(await trimmed.trim()) == 40
 
 
 async def test_who_missed_too_much_is_marked_lost_before_the_log_is_cut(trimmed: Trimmed) -> None:
