@@ -20,6 +20,7 @@ from replica.transfer.flight_errors import received_as_clickhouse_errors
 # Longer than a server itself waits for anything: OPTIMIZE gives up after ten minutes, and says what is missing.
 _PATIENCE_SECONDS = 900.0
 _PATIENCE_AT_CLOSE_SECONDS = 5.0
+_LONGEST_WAIT_SECONDS = 0.25
 
 
 class EndpointClient:
@@ -113,14 +114,21 @@ class Insert:
             raise TypeMismatch(f"a block of ({block.schema}) cannot be sent in an insert of ({self._schema})")
         self._blocks.put(_as_one_batch(block))
         self._over = True  # until it is answered: whoever gives up waiting has given up the insert
-        try:
-            answer = self._answers.get(timeout=self._seconds)
-        except queue.Empty:
-            answer = NetworkError(f"The server at {self._address} has not answered within {self._seconds:g} s")
+        answer = self._answer()
         if isinstance(answer, ClickHouseError):
             raise answer
         self._over = False
         return answer
+
+    def _answer(self) -> BlockOutcome | ClickHouseError:
+        """What came back. The wait is cut up, as a Ctrl-C just before a long one begins would be seen at its end."""
+        left = self._seconds
+        while left > 0:
+            try:
+                return self._answers.get(timeout=min(left, _LONGEST_WAIT_SECONDS))
+            except queue.Empty:
+                left -= _LONGEST_WAIT_SECONDS
+        return NetworkError(f"The server at {self._address} has not answered within {self._seconds:g} s")
 
     def close(self) -> None:
         """End the statement. Blocks that were answered stay as they were answered."""
