@@ -138,7 +138,7 @@ def _lacking(known: dict[str, list[_Table]], table: str | None, replica: str | N
     if table is not None:
         asked = [each for each in asked if each == parse_table_name(table)]
     return [
-        f"{name} has no table {'.'.join(each)}, which is on {', '.join(other for other in names if each in names[other])}."
+        f"{name} has no table {'.'.join(each)}: it is on {', '.join(sorted(n for n in names if each in names[n]))}."
         for name in names
         if replica in (None, name)
         for each in asked

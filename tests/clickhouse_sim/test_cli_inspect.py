@@ -106,7 +106,7 @@ def test_the_log_is_decoded(cluster: Any) -> None:
 def test_a_living_replica_that_lacks_a_table_is_told(cluster: Any) -> None:
     del cluster.servers["r2"].tables["t"]
     for command in (["queue"], ["queue", "t"], ["queue", "t", "--replica", "r2"], ["parts", "t"]):
-        assert "r2 has no table default.t, which is on r1." in cluster.chsim(*command).stderr, command
+        assert "r2 has no table default.t: it is on r1." in cluster.chsim(*command).stderr, command
     assert "has no table" not in cluster.chsim("queue", "t", "--replica", "r1").stderr
     assert "has no table" not in cluster.chsim("queue", "--replica", "r1").stderr
 
