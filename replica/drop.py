@@ -17,8 +17,8 @@ from replica.session import ServerSession
 from replica.storage.file_names import table_folder
 from replica.table import replica_znodes
 from replica.table_state import ServerShare
-from replica.unregistration import unregister_replica
-from replica.znodes import ReplicaZnodes
+from replica.unregistration import remove_left_overs, unregister_replica
+from replica.znodes import ReplicaZnodes, TableZnodes
 
 log = logging.getLogger(__name__)
 
@@ -73,13 +73,22 @@ class Drops:
                 seconds = min(2 * seconds, _LONGEST_RETRY_SECONDS)
 
     async def _remove(self, definition: CreateTable) -> None:
+        disk, folder = self._server.environment.disk, table_folder(definition.database, definition.table)
         with contextlib.suppress(FileNotFoundError):
-            await self._server.environment.disk.remove(table_folder(definition.database, definition.table))
+            await disk.remove(folder)
+        await disk.fsync_folder(folder.rpartition("/")[0])  # or a loss of power brings old parts into a new table
         session = await self._server.sessions.live()
         znodes = replica_znodes(definition, self._macros)
         if await self._is_ours(session, znodes):
             await unregister_replica(session, znodes)
+            await self._remove_left_overs(session, znodes.table)
         await self._catalog.forget_dropped(definition)
+
+    async def _remove_left_overs(self, session: ServerSession, table: TableZnodes) -> None:
+        """Of the last replica's drop, if an earlier life of this server was interrupted at the table's znodes."""
+        await remove_left_overs(session, table)
+        if await session.exists(table.dropped) is not None:
+            raise TableIsDropped(f"another session holds {table.dropped_lock}; it expires if its server is dead")
 
     async def _is_ours(self, session: ServerSession, znodes: ReplicaZnodes) -> bool:
         """Whether the replica's znodes were made by this server: meanwhile another one may have taken the name."""
