@@ -300,14 +300,17 @@ async def test_a_restarted_replica_has_its_queue_from_the_znodes(cluster: Cluste
 
 async def test_nothing_of_the_earlier_life_goes_on(cluster: Cluster) -> None:
     r1 = await made(cluster, "r1", "r2")
-    before = [task.get_coro().__qualname__ for task in asyncio.all_tasks()]  # type: ignore[union-attr]
+    lasting = ["Executor.run", "LogPuller.run", "MergeAssigner.run", "ReplicatedTable.run"]
     wake_ups = len(r1.server._share.pools.fetches._wake_ups)  # type: ignore[union-attr]
     for _ in range(3):
         await r1.server.execute(RestartReplica("default", "t"))
         await cluster.writable()
-    await eventually(
-        lambda: sorted(before) == sorted(task.get_coro().__qualname__ for task in asyncio.all_tasks())  # type: ignore[union-attr]
-    )
+
+    def running() -> list[str]:
+        names = [task.get_coro().__qualname__ for task in asyncio.all_tasks()]  # type: ignore[union-attr]
+        return sorted(name for name in names if name in lasting)
+
+    await eventually(lambda: running() == sorted(2 * lasting))
     assert len(r1.server._share.pools.fetches._wake_ups) == wake_ups  # type: ignore[union-attr]
 
 
@@ -348,3 +351,25 @@ async def test_a_waiting_sync_is_told_of_the_restart(cluster: Cluster) -> None:
     await r1.server.execute(RestartReplica("default", "t"))
     with pytest.raises(Aborted, match="is restarting"):
         await waiting
+
+
+async def test_a_table_that_was_shut_down_is_not_active_and_takes_nothing_any_more(cluster: Cluster) -> None:
+    r1 = await made(cluster, "r1")
+    await r1.table().shut_down(TableIsBeingRestarted("for a test"))
+    session = await cluster.session()
+    assert await session.exists(f"{ROOT}/replicas/r1/is_active") is None
+    with pytest.raises(TableIsBeingRestarted):
+        await r1.insert(rows(10))
+
+
+async def test_a_stopped_log_keeps_a_new_session_from_beginning_until_start(cluster: Cluster) -> None:
+    """The first pull of a session is refused too, as in ClickHouse; the replica stays read-only meanwhile."""
+    r1 = await made(cluster, "r1")
+    await stop(r1, Action.PULLING_REPLICATION_LOG)
+    share = r1.server._share
+    assert share is not None
+    assert share.sessions.current is not None
+    cluster.service.expire(share.sessions.current.session_id)
+    await eventually(lambda: "Log pulling is cancelled" in r1.table().state.readonly_reason)
+    await start(r1, Action.PULLING_REPLICATION_LOG)
+    await cluster.writable()
