@@ -71,6 +71,7 @@ async def _history(tape: Tape, last: bool) -> list[str]:
     if "t.json" in await disk.list("metadata/default"):
         seen.append("not begun")
         assert seen[0] != "dropped"
+        assert await disk.list("data/default/t") != [], "as long as the table exists, its parts do"
         await _until_done(world, "r1", DropTable("default", "t", if_exists=True))
     while "t.dropped" in await disk.list("metadata/default"):
         await asyncio.sleep(1)

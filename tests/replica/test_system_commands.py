@@ -252,6 +252,20 @@ async def test_lightweight_does_not_wait_for_a_merge_and_the_others_give_up_in_t
     assert await r2.active_parts() == ["all_0_1_1"]
 
 
+async def test_strict_waits_for_what_comes_later_too(cluster: Cluster) -> None:
+    cluster.settings = replace(PATIENT, receive_timeout=1.0)
+    r1 = await made(cluster, "r1", "r2")
+    queue = r1.table().state.queue
+    queue.insert("queue-9999999998", fetch_of("9_0_0_0"))
+    for mode, later in ((SyncMode.STRICT, "9_1_1_0"), (SyncMode.DEFAULT, "9_2_2_0")):
+        syncing = asyncio.create_task(sync(r1, mode))
+        await asyncio.sleep(0.2)
+        queue.insert(f"queue-{later}", fetch_of(later))
+        with pytest.raises(TimeoutExceeded) as told:
+            await syncing
+        assert (f"queue-{later}" in told.value.message) == (mode is SyncMode.STRICT)
+
+
 async def test_sync_returns_although_entries_never_stop_coming(cluster: Cluster) -> None:
     cluster.settings = replace(PATIENT, receive_timeout=5.0)
     r1 = await made(cluster, "r1", "r2")
