@@ -1,6 +1,7 @@
 """Which tables this server has: their definitions, kept on its disk across restarts.
 
-One JSON file a table, `metadata/<database>/<table>.json`; ClickHouse keeps the CREATE statement there.
+One JSON file a table, `metadata/<database>/<table>.json`; ClickHouse keeps the CREATE statement there. The file of a
+table that is dropped ends in `.dropped` until everything else of it is gone.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from replica.storage.file_names import escape_for_file_name, make_durable_folder
 
 _FOLDER = "metadata"
 _SUFFIX = ".json"
+_DROPPED_SUFFIX = ".dropped"
 
 
 class Catalog:
@@ -22,23 +24,39 @@ class Catalog:
 
     async def load(self) -> list[CreateTable]:
         """All of them, in order of name. Raises CorruptedData for a file that is no definition."""
+        return await self._load(_SUFFIX)
+
+    async def load_dropped(self) -> list[CreateTable]:
+        """Those of tables whose drop is not finished. Raises CorruptedData."""
+        return await self._load(_DROPPED_SUFFIX)
+
+    async def _load(self, suffix: str) -> list[CreateTable]:
         await make_durable_folder(self._disk, _FOLDER)
         definitions = []
         for database in await self._disk.list(_FOLDER):
             for file_name in await self._disk.list(f"{_FOLDER}/{database}"):
-                if file_name.endswith(_SUFFIX):
+                if file_name.endswith(suffix):
                     definitions.append(await self._read(f"{_FOLDER}/{database}/{file_name}"))
         return definitions
 
     async def add(self, definition: CreateTable) -> None:
         """Durable when this returns."""
-        folder = f"{_FOLDER}/{escape_for_file_name(definition.database)}"
-        path = f"{folder}/{escape_for_file_name(definition.table)}{_SUFFIX}"
+        folder, path = _folder(definition), f"{_stem(definition)}{_SUFFIX}"
         await make_durable_folder(self._disk, folder)
         await self._disk.write(f"{path}.tmp", to_json(definition).encode())
         await self._disk.fsync(f"{path}.tmp")
         await self._disk.rename(f"{path}.tmp", path)
         await self._disk.fsync_folder(folder)
+
+    async def mark_dropped(self, definition: CreateTable) -> None:
+        """The table does not exist any more, durably; what is left of it is still to be removed."""
+        await self._disk.rename(f"{_stem(definition)}{_SUFFIX}", f"{_stem(definition)}{_DROPPED_SUFFIX}")
+        await self._disk.fsync_folder(_folder(definition))
+
+    async def forget_dropped(self, definition: CreateTable) -> None:
+        """Nothing is left of it."""
+        await self._disk.remove(f"{_stem(definition)}{_DROPPED_SUFFIX}")
+        await self._disk.fsync_folder(_folder(definition))
 
     async def _read(self, path: str) -> CreateTable:
         try:
@@ -48,3 +66,11 @@ class Catalog:
         if not isinstance(definition, CreateTable):
             raise CorruptedData(f"{path} is not the definition of a table")
         return definition
+
+
+def _folder(definition: CreateTable) -> str:
+    return f"{_FOLDER}/{escape_for_file_name(definition.database)}"
+
+
+def _stem(definition: CreateTable) -> str:
+    return f"{_folder(definition)}/{escape_for_file_name(definition.table)}"

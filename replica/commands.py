@@ -77,7 +77,71 @@ class ListTables:
     """Answers one row a table: {database, name, engine}; the system tables are among them."""
 
 
-Command = CreateTable | DescribeTable | OptimizeTable | ListTables
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    """DROP TABLE: answers no rows, when the table has left this server and its replica's znodes are gone."""
+
+    database: str
+    table: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropReplica:
+    """SYSTEM DROP REPLICA: takes the znodes of `replica`, another one of the table that is not active; no rows."""
+
+    database: str
+    table: str
+    replica: str
+
+
+class Action(StrEnum):
+    """What SYSTEM STOP and START hold and let go."""
+
+    MERGES = "MERGES"
+    FETCHES = "FETCHES"
+    REPLICATION_QUEUES = "REPLICATION QUEUES"
+    PULLING_REPLICATION_LOG = "PULLING REPLICATION LOG"
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchAction:
+    """SYSTEM STOP or START, on this server: for one table, or for all of them when `table` is empty; no rows."""
+
+    action: Action
+    stop: bool
+    database: str = ""
+    table: str = ""
+
+
+class SyncMode(StrEnum):
+    """What SYSTEM SYNC REPLICA waits for, after it has copied the log."""
+
+    DEFAULT = "DEFAULT"  # the entries that the queue has at that moment
+    STRICT = "STRICT"  # an empty queue
+    LIGHTWEIGHT = "LIGHTWEIGHT"  # of those entries the ones that bring or drop parts: no merges
+    PULL = "PULL"  # nothing
+
+
+@dataclass(frozen=True, slots=True)
+class SyncReplica:
+    """SYSTEM SYNC REPLICA: no rows."""
+
+    database: str
+    table: str
+    mode: SyncMode = SyncMode.DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class RestartReplica:
+    """SYSTEM RESTART REPLICA: everything of the table ends on this server and begins anew; no rows."""
+
+    database: str
+    table: str
+
+
+SystemCommand = DropReplica | SwitchAction | SyncReplica | RestartReplica
+Command = CreateTable | DropTable | DescribeTable | OptimizeTable | ListTables | SystemCommand
 
 # --- inserts -------------------------------------------------------------------------------------------------
 
@@ -138,7 +202,11 @@ class BlockOutcome:
 
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
-    for kind in (CreateTable, DescribeTable, OptimizeTable, ListTables, InsertOptions, BlockOutcome)
+    for kind in (
+        *(CreateTable, DropTable, DescribeTable, OptimizeTable, ListTables),
+        *(DropReplica, SwitchAction, SyncReplica, RestartReplica),
+        *(InsertOptions, BlockOutcome),
+    )
 }
 
 
@@ -156,6 +224,10 @@ def from_json(text: str | bytes) -> Any:
             record["columns"] = tuple(ColumnDefinition(**column) for column in record["columns"])
         if kind is OptimizeTable:
             record["deduplicate_by"] = tuple(record["deduplicate_by"])
+        if kind is SwitchAction:
+            record["action"] = Action(record["action"])
+        if kind is SyncReplica:
+            record["mode"] = SyncMode(record["mode"])
         if kind is BlockOutcome:
             record["parts"] = tuple(
                 PartOutcome(**{**part, "status": InsertStatus(part["status"])}) for part in record["parts"]

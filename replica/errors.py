@@ -140,6 +140,10 @@ class NetworkError(ClickHouseError):
     code, name = 210, "NETWORK_ERROR"
 
 
+class TableIsDropped(ClickHouseError):
+    code, name = 218, "TABLE_IS_DROPPED"
+
+
 class ReplicaIsAlreadyActive(ClickHouseError):
     code, name = 224, "REPLICA_IS_ALREADY_ACTIVE"
 
@@ -182,6 +186,10 @@ class ReplicaAlreadyExists(ClickHouseError):
 
 class UnknownFormatVersion(ClickHouseError):
     code, name = 287, "UNKNOWN_FORMAT_VERSION"
+
+
+class TableWasNotDropped(ClickHouseError):
+    code, name = 305, "TABLE_WAS_NOT_DROPPED"
 
 
 class UnexpectedNodeInZooKeeper(ClickHouseError):
@@ -234,6 +242,10 @@ class ReplicaStatusChanged(ClickHouseError):
 
 class DataTypeCannotBeUsedInKey(ClickHouseError):
     code, name = 549, "DATA_TYPE_CANNOT_BE_USED_IN_KEY"
+
+
+class TableIsBeingRestarted(ClickHouseError):
+    code, name = 733, "TABLE_IS_BEING_RESTARTED"
 
 
 class KeeperException(ClickHouseError):

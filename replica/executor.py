@@ -10,7 +10,8 @@ import asyncio
 import logging
 
 from coordinator.api import CoordinationError, NoNode, SessionLost
-from replica.errors import ClickHouseError
+from replica.commands import Action
+from replica.errors import Aborted, ClickHouseError
 from replica.log_puller import insert_time_operations
 from replica.merge_limits import max_bytes_to_merge
 from replica.operations import execute
@@ -30,20 +31,28 @@ class Executor:
         self._state = state
         self._session = session
         self._pools = state.server.pools
-        self._pools.wake_when_free(state.queue_changed)
 
     async def run(self) -> None:
         """Run entries until cancelled; what is running then is cancelled with it."""
+        with self._pools.waking_when_free(self._state.queue_changed):
+            await self._drain()
+
+    async def _drain(self) -> None:
         async with asyncio.TaskGroup() as running:
             while True:
                 self._state.queue_changed.clear()
                 refused: set[str] = set()
-                while (queued := select(self._state.queue, self._state.now(), self._limits())) is not None:
+                while (queued := self._select()) is not None:
                     if queued.znode_name in refused:
                         break  # refused ones stand at the tail: all others have had their turn
                     if not self._start(queued, running):
                         refused.add(queued.znode_name)
                 await self._wait_for_change()
+
+    def _select(self) -> QueuedEntry | None:
+        if self._state.blockers.is_stopped(Action.REPLICATION_QUEUES):
+            return None
+        return select(self._state.queue, self._state.now(), self._limits())
 
     def _start(self, queued: QueuedEntry, running: asyncio.TaskGroup) -> bool:
         """Begin an attempt; it counts as a try even when the pool has no slot for it."""
@@ -60,6 +69,8 @@ class Executor:
         return Limits(
             fetches_executing=self._pools.fetches.running,
             max_fetches=self._pools.fetches.capacity,
+            fetches_blocked=self._state.blockers.is_stopped(Action.FETCHES),
+            merges_blocked=self._state.blockers.is_stopped(Action.MERGES),
             part_bytes={part.name: part.bytes_on_disk for part in self._state.store.parts()},
             max_source_parts_bytes_for_merge=max_bytes_to_merge(merges.running, merges.capacity, None, settings),
             max_bytes_to_merge_at_max_space_in_pool=settings.max_bytes_to_merge_at_max_space_in_pool,
@@ -89,7 +100,8 @@ class Executor:
             return  # everything starts anew under the next session
         except (ClickHouseError, CoordinationError, OSError) as problem:
             log.info("%s: %s failed: %s", self._state.full_name, queued.znode_name, problem)
-            queue.fail(queued, str(problem), self._state.now())
+            if not (isinstance(problem, Aborted) and self._state.blockers.is_stopped(Action.MERGES)):
+                queue.fail(queued, str(problem), self._state.now())
         except Exception as problem:
             # The edge of the pool: a bug in one operation shows on its entry and leaves the others alone.
             log.exception("%s: %s failed", self._state.full_name, queued.znode_name)

@@ -11,7 +11,8 @@ import logging
 from collections.abc import Iterator
 
 from coordinator.api import CoordinationError, Create, NoNode, Operation, SessionLost, Set, Stat, Watch
-from replica.errors import ClickHouseError, LogicalError, UnexpectedNodeInZooKeeper
+from replica.commands import Action
+from replica.errors import Aborted, ClickHouseError, LogicalError, UnexpectedNodeInZooKeeper
 from replica.log_entry import LogEntry
 from replica.session import ServerSession
 from replica.table_state import TableState
@@ -46,6 +47,7 @@ class LogPuller:
     async def run(self) -> None:
         """Pull whenever the log changes, until the session is lost. Errors stand in the table's state."""
         while True:
+            await self._state.blockers.wait_until_going(Action.PULLING_REPLICATION_LOG)
             watch = Watch()
             try:
                 await self.pull(watch)
@@ -53,6 +55,8 @@ class LogPuller:
                 return
             except LogicalError:
                 raise  # the queue in memory is not the one in the znodes any more: nothing may go on
+            except Aborted:
+                continue  # it was stopped meanwhile
             except (ClickHouseError, CoordinationError) as problem:
                 self._state.last_queue_update_exception = str(problem)
                 log.warning("%s: cannot copy the log: %s", self._state.full_name, problem)
@@ -61,8 +65,12 @@ class LogPuller:
             await watch.wait()
 
     async def pull(self, watch: Watch | None = None) -> int:
-        """Copy every new entry; the version of the log znode that the copy is at least as new as."""
+        """Copy every new entry; the version of the log znode that the copy is at least as new as.
+
+        Raises Aborted while SYSTEM STOP PULLING REPLICATION LOG holds, and CoordinationError.
+        """
         async with self._one_at_a_time:
+            self._state.blockers.check(Action.PULLING_REPLICATION_LOG)
             self._state.queue_update_started = self._state.now()
             session, table = self._session, self._znodes.table
             pointer_text, _ = await session.get(self._znodes.log_pointer)

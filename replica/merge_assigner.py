@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from coordinator.api import BadVersion, CoordinationError, Create, MultiFailed, NoNode, SessionLost, Set
+from replica.commands import Action
 from replica.environment import drawn_factor
 from replica.errors import ClickHouseError, LogicalError
 from replica.log_entry import MERGE_TYPES, EntryType, LogEntry
@@ -94,6 +95,8 @@ class MergeAssigner:
 
     async def _look_for_merge(self) -> Assignment:
         settings = self._state.structure.settings
+        if self._state.blockers.is_stopped(Action.MERGES):
+            return Assignment.NOTHING
         async with self._one_at_a_time:
             queued = sum(each.entry.type in MERGE_TYPES for each in self._state.queue)
             if queued >= settings.max_replicated_merges_in_queue:
@@ -109,7 +112,11 @@ class MergeAssigner:
     # --- because somebody asks -------------------------------------------------------------------------------
 
     async def optimize(self, asked: Optimize) -> list[PartName] | str:
-        """Assign what OPTIMIZE asks for; the parts that will come, or why there is nothing to do."""
+        """Assign what OPTIMIZE asks for; the parts that will come, or why there is nothing to do.
+
+        Raises Aborted while merges or the pulling of the log are stopped, and CoordinationError.
+        """
+        self._state.blockers.check(Action.MERGES)
         await self._puller.pull()  # an insert that was acknowledged just now is to count
         made: list[PartName] = []
         reason = "there are no parts"

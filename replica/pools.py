@@ -7,6 +7,8 @@ A slow merge never delays a fetch, because they never share slots (StorageReplic
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 from replica.log_entry import EntryType
 from replica.settings import ServerSettings
@@ -33,10 +35,14 @@ class Pool:
         for wake_up in self._wake_ups:
             wake_up.set()
 
-    def wake_when_free(self, wake_up: asyncio.Event) -> None:
-        """Set the event at every freed slot from now on."""
-        if wake_up not in self._wake_ups:
-            self._wake_ups.append(wake_up)
+    @contextmanager
+    def waking_when_free(self, wake_up: asyncio.Event) -> Iterator[None]:
+        """Set the event at every slot that is freed during the `with` block."""
+        self._wake_ups.append(wake_up)
+        try:
+            yield
+        finally:
+            self._wake_ups.remove(wake_up)
 
 
 class Pools:
@@ -55,6 +61,10 @@ class Pools:
             return self.merges_mutations
         return self.common
 
-    def wake_when_free(self, wake_up: asyncio.Event) -> None:
-        for pool in (self.fetches, self.merges_mutations, self.common):
-            pool.wake_when_free(wake_up)
+    @contextmanager
+    def waking_when_free(self, wake_up: asyncio.Event) -> Iterator[None]:
+        """As `Pool.waking_when_free`, for a slot of any of them."""
+        with ExitStack() as stack:
+            for pool in (self.fetches, self.merges_mutations, self.common):
+                stack.enter_context(pool.waking_when_free(wake_up))
+            yield

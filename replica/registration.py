@@ -7,12 +7,14 @@ untouched znodes adopts them.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 
 from coordinator.api import BadVersion, MultiFailed, NodeExists, NoNode
 from replica.errors import AllReplicasLost, ReplicaAlreadyExists
 from replica.session import ServerSession, ensure_path
 from replica.table_structure import TableStructure
+from replica.unregistration import remove_left_overs
 from replica.znodes import (
     ReplicaContents,
     ReplicaZnodes,
@@ -23,6 +25,7 @@ from replica.znodes import (
 )
 
 _TRIES = 1000
+_SECONDS_BETWEEN_LOOKS = 0.1
 
 
 async def create_or_join(
@@ -39,6 +42,11 @@ async def create_or_join(
         if await session.exists(table.replicas) is not None:
             await _join(session, znodes, structure, creator_info)
             return
+        if await session.exists(table.dropped) is not None:
+            await remove_left_overs(session, table)
+            if await session.exists(table.dropped) is not None:
+                await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)  # another server is removing it
+            continue
         contents = _contents(structure, metadata_version=0, is_lost=False, creator_info=creator_info)
         try:
             await session.multi_checked(table_creation(table, znodes, contents))

@@ -20,16 +20,24 @@ from replica.commands import (
     Command,
     CreateTable,
     DescribeTable,
+    DropReplica,
+    DropTable,
     InsertOptions,
     ListTables,
     OptimizeTable,
+    RestartReplica,
+    SwitchAction,
+    SyncReplica,
 )
+from replica.drop import Drops
 from replica.environment import Environment, PartFiles, PartRequest
 from replica.errors import (
     BadArguments,
     KeeperException,
     NoSuchDataPart,
     TableAlreadyExists,
+    TableIsBeingRestarted,
+    TableIsDropped,
     UnknownDatabase,
     UnknownTable,
 )
@@ -90,6 +98,9 @@ class Server:
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 self._tasks.create_task(sessions.run())
+                self._drops = Drops(self._share, self._catalog, self._config.macros, self._tasks)
+                for definition in await self._catalog.load_dropped():
+                    self._drops.begin(definition)
                 for definition in await self._catalog.load():
                     await self._start(ReplicatedTable(self._share, definition, self._config.macros))
                 self.started.set()
@@ -122,7 +133,7 @@ class Server:
         self._tables[definition.database, definition.table] = table
         address, _, port = self._interserver_address.rpartition(":")
         host = Host(address, int(port), self._config.tcp_port, definition.database, definition.table)
-        self._tasks.create_task(table.run(host, self._identifier))
+        table.begin(self._tasks, host, self._identifier)
 
     # --- commands --------------------------------------------------------------------------------------------
 
@@ -131,6 +142,22 @@ class Server:
         match command:
             case CreateTable():
                 await self._create(command)
+                return []
+            case DropTable():
+                await self._drop(command)
+                return []
+            case SwitchAction():
+                for table in self._meant(command):
+                    table.state.switch(command.action, stop=command.stop)
+                return []
+            case SyncReplica():
+                await self.table(command.database, command.table).sync(command.mode)
+                return []
+            case DropReplica():
+                await self.table(command.database, command.table).drop_replica(command.replica)
+                return []
+            case RestartReplica():
+                await self._restart(command)
                 return []
             case DescribeTable():
                 return self._describe(command)
@@ -143,6 +170,7 @@ class Server:
 
     async def _create(self, definition: CreateTable) -> None:
         await self.started.wait()
+        await self._drops.wait(definition.database, definition.table)
         assert self._share is not None
         async with self._one_definition_at_a_time:
             if definition.database != DEFAULT_DATABASE:
@@ -158,6 +186,30 @@ class Server:
             await self._register(table)
             await self._catalog.add(definition)
             await self._start(table)
+
+    async def _drop(self, command: DropTable) -> None:
+        await self.started.wait()
+        async with self._one_definition_at_a_time:
+            if command.if_exists and (command.database, command.table) not in self._tables:
+                return
+            table = self.table(command.database, command.table)
+            await self._catalog.mark_dropped(table.definition)
+            del self._tables[command.database, command.table]
+            await table.shut_down(TableIsDropped(f"Table {table.state.full_name} is dropped"))
+            self._drops.begin(table.definition)
+        await self._drops.wait(command.database, command.table)
+
+    async def _restart(self, command: RestartReplica) -> None:
+        async with self._one_definition_at_a_time:
+            table = self.table(command.database, command.table)
+            await table.shut_down(TableIsBeingRestarted(f"Table {table.state.full_name} is restarting: try again"))
+            assert self._share is not None
+            await self._start(ReplicatedTable(self._share, table.definition, self._config.macros))
+
+    def _meant(self, command: SwitchAction) -> list[ReplicatedTable]:
+        if command.table:
+            return [self.table(command.database, command.table)]
+        return [table for _, table in sorted(self._tables.items())]
 
     async def _register(self, table: ReplicatedTable) -> None:
         retries = KeeperRetries(self._config.settings)

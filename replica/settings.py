@@ -80,3 +80,4 @@ class ServerSettings:
     insert_keeper_retry_initial_backoff_ms: int = 100
     insert_keeper_retry_max_backoff_ms: int = 10_000
     replicated_fetches_timeout_seconds: float = 60.0
+    receive_timeout: float = 300.0  # seconds that SYSTEM SYNC REPLICA waits

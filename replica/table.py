@@ -6,14 +6,16 @@ ClickHouse: StorageReplicatedMergeTree. The state that its parts share stands in
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+from collections.abc import Iterator
 
 import pyarrow as pa
 
-from coordinator.api import CoordinationError, CoordinatorUnreachable
+from coordinator.api import CoordinationError, CoordinatorUnreachable, Delete
 from replica.background.attach import check_up_parts
 from replica.background.restart import keep_active
-from replica.commands import BlockOutcome, CreateTable, InsertOptions, OptimizeTable
+from replica.commands import BlockOutcome, CreateTable, InsertOptions, OptimizeTable, SyncMode
 from replica.environment import PartFiles
 from replica.errors import BadDataPartName, ClickHouseError, KeeperException, TimeoutExceeded
 from replica.insert.sink import insert_block
@@ -24,8 +26,10 @@ from replica.partition import check_partition_id
 from replica.registration import add_later_znodes, create_or_join
 from replica.storage.file_names import table_folder
 from replica.storage.part_store import PartStore
+from replica.sync import sync_replica
 from replica.table_state import ServerShare, TableState
 from replica.table_structure import TableStructure
+from replica.unregistration import drop_other_replica
 from replica.znodes import Host, ReplicaZnodes, TableZnodes, checked_replica_name, checked_table_path
 
 log = logging.getLogger(__name__)
@@ -48,6 +52,7 @@ class ReplicatedTable:
             fsync=bool(structure.settings.fsync_after_insert),
         )
         znodes = replica_znodes(definition, macros)
+        self._life: asyncio.Task[None] | None = None
         self.state = TableState(
             server, definition.database, definition.table, definition.uuid, structure, znodes, store
         )
@@ -66,6 +71,27 @@ class ReplicatedTable:
     async def load(self) -> None:
         """Find the parts on the disk: they can be read from then on."""
         await self.state.store.load(self.state.now())
+
+    def begin(self, tasks: asyncio.TaskGroup, host: Host, identifier: str) -> None:
+        """Run in the task group until `shut_down`, or until that is cancelled."""
+        self._life = tasks.create_task(self.run(host, identifier))
+
+    async def shut_down(self, refusal: ClickHouseError) -> None:
+        """End everything that runs and waits; whoever asks from now on gets the refusal.
+
+        Running inserts end as stored or, with the refusal, as not stored. The replica is not active afterwards; when
+        the coordination service does not answer, only once its session has ended.
+        """
+        assert self._life is not None
+        self._life.cancel()
+        await asyncio.wait([self._life])
+        state = self.state
+        session = None if state.is_readonly else state.writable_session()
+        await state.requests.end(refusal)
+        state.become_readonly(refusal.message)
+        if session is not None:
+            with contextlib.suppress(CoordinationError):
+                await session.multi_checked([Delete(state.znodes.is_active)])
 
     async def run(self, host: Host, identifier: str) -> None:
         """Be a replica under every session, until cancelled."""
@@ -88,7 +114,8 @@ class ReplicatedTable:
     # --- what it is asked ------------------------------------------------------------------------------------
 
     async def insert(self, options: InsertOptions, source_number: int, block: pa.Table) -> BlockOutcome:
-        return await insert_block(self.state, options, source_number, block)
+        with self.state.requests.insert():
+            return await insert_block(self.state, options, source_number, block)
 
     async def optimize(self, command: OptimizeTable) -> list[dict[str, str]]:
         """Assign the merges that OPTIMIZE asks for and wait until this replica has their results.
@@ -104,14 +131,32 @@ class ReplicatedTable:
         if partition_id:
             check_partition_id(partition_id)
         asked = Optimize(partition_id or None, command.final, command.deduplicate, command.deduplicate_by)
-        try:
-            made = await state.optimizer().optimize(asked)
-        except CoordinationError as problem:
-            raise KeeperException(f"OPTIMIZE of {state.full_name} did not get to its end: {problem}") from problem
+        return await state.requests.wait_for(self._optimize(asked))
+
+    async def _optimize(self, asked: Optimize) -> list[dict[str, str]]:
+        with self._told_as_keeper_exception("OPTIMIZE"):
+            made = await self.state.optimizer().optimize(asked)
         if isinstance(made, str):
             return [{"new_part": "", "reason": made}]
         await self._wait_for(made)
         return [{"new_part": str(part), "reason": ""} for part in made]
+
+    async def sync(self, mode: SyncMode) -> None:
+        """SYSTEM SYNC REPLICA. Raises as `sync_replica`, and KeeperException."""
+        with self._told_as_keeper_exception("SYNC REPLICA"):
+            await self.state.requests.wait_for(sync_replica(self.state, mode))
+
+    async def drop_replica(self, name: str) -> None:
+        """SYSTEM DROP REPLICA. Raises BadArguments, TableWasNotDropped, TableIsReadOnly and KeeperException."""
+        with self._told_as_keeper_exception("DROP REPLICA"):
+            await self.state.requests.wait_for(drop_other_replica(self.state, name))
+
+    @contextlib.contextmanager
+    def _told_as_keeper_exception(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except CoordinationError as problem:
+            raise KeeperException(f"{what} of {self.state.full_name} did not get to its end: {problem}") from problem
 
     async def _wait_for(self, parts: list[PartName]) -> None:
         queue = self.state.queue

@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from replica.blockers import Blockers
+from replica.commands import Action
 from replica.environment import Environment
 from replica.errors import TableIsReadOnly
 from replica.insert.block_number import BlockNumbers
@@ -21,6 +23,8 @@ from replica.running_operations import RunningOperations
 from replica.session import ServerSession, SessionKeeper
 from replica.settings import ServerSettings
 from replica.storage.part_store import PartStore, StoredPart
+from replica.sync import Puller
+from replica.table_requests import TableRequests
 from replica.table_structure import TableStructure
 from replica.znodes import ReplicaZnodes
 
@@ -71,9 +75,12 @@ class TableState:
             server.part_log, self.environment.clock, TableOfEvents(database, name, uuid, structure.partition_key)
         )
         self.running = RunningOperations(self.environment.clock, self.part_log)
+        self.blockers = Blockers()
+        self.requests = TableRequests()
         self.readonly_since: float | None = self.now()
         self._session: ServerSession | None = None
         self._optimizer: Optimizer | None = None
+        self._puller: Puller | None = None
         self._readonly_reason = "it is starting"
 
     def activate(self, part: StoredPart) -> None:
@@ -112,8 +119,9 @@ class TableState:
     def readonly_reason(self) -> str:
         return self._readonly_reason if self.is_readonly else ""
 
-    def become_active(self, session: ServerSession, optimizer: Optimizer) -> None:
+    def become_active(self, session: ServerSession, optimizer: Optimizer, puller: Puller) -> None:
         self._session = session
+        self._puller = puller
         self._optimizer = optimizer
         self.readonly_since = None
 
@@ -122,10 +130,15 @@ class TableState:
             self.readonly_since = self.now()
         self._session = None
         self._optimizer = None
+        self._puller = None
         self._readonly_reason = reason
 
     def writable_session(self) -> ServerSession:
-        """The session under which this replica is active. Raises TableIsReadOnly."""
+        """The session under which this replica is active.
+
+        Raises TableIsReadOnly, and once the table goes the error that says so.
+        """
+        self.requests.check()
         if self._session is None or not self._session.alive:
             raise self._readonly_error()
         return self._session
@@ -135,6 +148,21 @@ class TableState:
         if self._optimizer is None or self.is_readonly:
             raise self._readonly_error()
         return self._optimizer
+
+    def puller(self) -> Puller:
+        """Who copies the log while this replica is active. Raises TableIsReadOnly."""
+        if self._puller is None or self.is_readonly:
+            raise self._readonly_error()
+        return self._puller
+
+    def switch(self, action: Action, *, stop: bool) -> None:
+        """Stop an action of this table, or let it go on at once."""
+        if stop:
+            self.blockers.stop(action)
+        else:
+            self.blockers.start(action)
+            self.queue_changed.set()
+            self.parts_changed.set()
 
     def _readonly_error(self) -> TableIsReadOnly:
         return TableIsReadOnly(f"Table {self.full_name} is read-only on this replica: {self._readonly_reason}")

@@ -133,6 +133,15 @@ class TableZnodes:
         return f"{self.root}/replicas"
 
     @property
+    def dropped(self) -> str:
+        """There while the znodes of the table are being removed."""
+        return f"{self.root}/dropped"
+
+    @property
+    def dropped_lock(self) -> str:
+        return f"{self.dropped}/lock"
+
+    @property
     def insert_lock_value(self) -> str:
         """What a block number's lock holds while an insert with deduplication owns it."""
         return f"{self.root}/temp/abandonable_lock-insert"

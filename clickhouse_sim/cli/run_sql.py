@@ -16,17 +16,18 @@ from clickhouse_sim.cluster.folder import ClusterFolder
 from clickhouse_sim.sql.insert import InsertValues
 from clickhouse_sim.sql.optimize import Optimization
 from clickhouse_sim.sql.run import (
-    Creation,
+    DdlOutcome,
     answer,
     create_table,
     describe,
+    drop_table,
     insert_of,
     optimize,
     show_tables,
 )
 from clickhouse_sim.sql.select import Answer, Query
 from clickhouse_sim.sql.statements import ShowTables, Statement, first_words, parse_statements
-from replica.commands import CreateTable, DescribeTable
+from replica.commands import CreateTable, DescribeTable, DropTable, SystemCommand
 from replica.endpoint_client import EndpointClient
 
 
@@ -52,15 +53,15 @@ def _which_failed(text: str, number: int) -> str:
 
 
 def _run(statement: Statement, cluster: Cluster, replica: str | None, renderer: Renderer) -> None:
-    if isinstance(statement, CreateTable):
-        _create(statement, cluster, replica, renderer)
+    if isinstance(statement, CreateTable | DropTable):
+        _define(statement, cluster, replica, renderer)
         return
     name, address = cluster.chosen_replica(replica)
     with EndpointClient(address) as client:
         if isinstance(statement, InsertValues):
             _insert(statement, client, told_why_it_waits(cluster, name, address), renderer)
         else:
-            _ask(statement, client, renderer)
+            _ask(statement, name, client, renderer)
 
 
 def _insert(
@@ -78,7 +79,10 @@ def _insert(
 
 
 def _ask(
-    statement: Query | Optimization | ShowTables | DescribeTable, client: EndpointClient, renderer: Renderer
+    statement: Query | Optimization | ShowTables | DescribeTable | SystemCommand,
+    name: str,
+    client: EndpointClient,
+    renderer: Renderer,
 ) -> None:
     match statement:
         case Query():
@@ -89,34 +93,43 @@ def _ask(
             _show(show_tables(statement.database, client), renderer)
         case DescribeTable():
             _show(describe(statement, client), renderer)
+        case _:
+            client.execute(statement)
+            narrate(f"Done on {name}; a SYSTEM statement is for one server only.")
 
 
 def _show(result: Answer, renderer: Renderer) -> None:
     renderer.listing(Listing(result.columns, result.rows, null="NULL", when_empty="The answer has no rows."))
 
 
-def _create(statement: CreateTable, cluster: Cluster, replica: str | None, renderer: Renderer) -> None:
+def _define(statement: CreateTable | DropTable, cluster: Cluster, replica: str | None, renderer: Renderer) -> None:
     addresses = dict([cluster.chosen_replica(replica)]) if replica else cluster.living_replicas()
     if not addresses:
         raise ClusterUnreachable("no replica is running: see chsim status, or start one with chsim start r1")
     with ExitStack() as stack:
         clients = {name: stack.enter_context(EndpointClient(address)) for name, address in addresses.items()}
-        creations = create_table(statement, clients)
-    failed = [creation for creation in creations if creation.error is not None]
-    if failed and len(failed) == len(creations):
+        if isinstance(statement, CreateTable):
+            outcomes = create_table(statement, clients)
+        else:
+            outcomes = drop_table(statement, clients)
+    failed = [outcome for outcome in outcomes if outcome.error is not None]
+    if failed and len(failed) == len(outcomes):
         assert failed[0].error is not None
         raise failed[0].error
-    rows = [(each.replica, statement.database, statement.table, _message(each)) for each in creations]
+    rows = [(each.replica, statement.database, statement.table, _message(each)) for each in outcomes]
     renderer.listing(Listing(("replica", "database", "table", "error"), rows))
     if failed:
-        absent_from = ", ".join(each.replica for each in failed)
-        raise ClusterError(f"{statement.table} was not created on {absent_from}: {_message(failed[0])}")
+        where, done = ", ".join(each.replica for each in failed), _done(statement)
+        raise ClusterError(f"{statement.table} was not {done} on {where}: {_message(failed[0])}")
     absent = [] if replica else [name for name in cluster.folder.settings().replica_names if name not in addresses]
     if absent:
-        narrate(
-            f"Not running, so without the table: {', '.join(absent)}. Once started, run the statement with --replica."
-        )
+        state = "without" if isinstance(statement, CreateTable) else "still with"
+        narrate(f"Not running, so {state} the table: {', '.join(absent)}. Once started, repeat this with --replica.")
 
 
-def _message(creation: Creation) -> str:
-    return "" if creation.error is None else creation.error.message
+def _done(statement: CreateTable | DropTable) -> str:
+    return "created" if isinstance(statement, CreateTable) else "dropped"
+
+
+def _message(outcome: DdlOutcome) -> str:
+    return "" if outcome.error is None else outcome.error.message

@@ -16,7 +16,7 @@ from clickhouse_sim.simulation.faults import Faults
 from clickhouse_sim.simulation.insert_workload import InsertHistory, insert_blocks
 from clickhouse_sim.simulation.loop import SimulatedLoop, run
 from clickhouse_sim.simulation.network import CALM
-from clickhouse_sim.simulation.operator import optimize_now_and_again
+from clickhouse_sim.simulation.operator import intervene_now_and_again, optimize_now_and_again, start_everything
 from clickhouse_sim.simulation.properties import (
     PropertyBroken,
     check_equal_parts,
@@ -62,6 +62,7 @@ class Plan:
     clients: int = 2
     blocks_per_client: int = 15
     optimizes: int = 4
+    interventions: int = 4
     pause_seconds: int = 20
     faults: int = 10
     longest_down_seconds: int = 60
@@ -152,10 +153,13 @@ class _History:
             for client in range(self._plan.clients):
                 group.create_task(self._insert(client))
             group.create_task(self._optimize())
+            intervening = group.create_task(self._intervene())
             watching = group.create_task(self._watch_queues())
             await faulty
             watching.cancel()
             faults.heal()
+            await intervening
+            await start_everything(self._operator(), REPLICAS)
 
     async def _report(self, session: Session, faults: Faults) -> Report:
         log_names = await session.children(TABLE.log)
@@ -179,7 +183,7 @@ class _History:
         self._world.network.listen(door_of(name), answer_with(life.server), life.gate)
 
     async def _create_table(self) -> None:
-        client = SimulatedClient("operator", self._world.network, deadline_seconds=60)
+        client = self._operator()
         for name in REPLICAS:
             await client.execute(name, self._definition)
 
@@ -190,9 +194,15 @@ class _History:
         await insert_blocks(client, self._tape, REPLICAS, blocks, self._plan.pause_seconds, self._history)
 
     async def _optimize(self) -> None:
-        client = SimulatedClient("operator", self._world.network, deadline_seconds=60)
         plan = self._plan
-        await optimize_now_and_again(client, self._tape, REPLICAS, plan.optimizes, 2 * plan.pause_seconds)
+        await optimize_now_and_again(self._operator(), self._tape, REPLICAS, plan.optimizes, 2 * plan.pause_seconds)
+
+    async def _intervene(self) -> None:
+        plan = self._plan
+        await intervene_now_and_again(self._operator(), self._tape, REPLICAS, plan.interventions, plan.pause_seconds)
+
+    def _operator(self) -> SimulatedClient:
+        return SimulatedClient("operator", self._world.network, deadline_seconds=60)
 
     async def _watch_queues(self) -> None:
         """While faults happen: what a replica knows of its queue must hold at every moment."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 from clickhouse_sim.sql.insert import InsertValues
 from clickhouse_sim.sql.optimize import Optimization
 from clickhouse_sim.sql.select import Answer, Query, TableName, scanned
-from replica.commands import ColumnDefinition, CreateTable, DescribeTable, ListTables
+from replica.commands import ColumnDefinition, CreateTable, DescribeTable, DropTable, ListTables
 from replica.endpoint_client import EndpointClient, Insert
 from replica.errors import ClickHouseError
 from replica.schema import TableSchema
@@ -21,20 +21,25 @@ SYSTEM = "system"
 
 
 @dataclass(frozen=True, slots=True)
-class Creation:
-    """What became of CREATE TABLE on one replica: `error` is None where it worked."""
+class DdlOutcome:
+    """What became of CREATE or DROP TABLE on one replica: `error` is None where it worked."""
 
     replica: str
     error: ClickHouseError | None
 
 
-def create_table(statement: CreateTable, clients: Mapping[str, EndpointClient]) -> list[Creation]:
+def create_table(statement: CreateTable, clients: Mapping[str, EndpointClient]) -> list[DdlOutcome]:
     """Create the table on each of the replicas, as ON CLUSTER does: with one UUID, and on all in spite of errors."""
     shared = statement if statement.uuid else replace(statement, uuid=str(uuid.uuid4()))
-    return [Creation(name, _error_of(client, shared)) for name, client in clients.items()]
+    return [DdlOutcome(name, _error_of(client, shared)) for name, client in clients.items()]
 
 
-def _error_of(client: EndpointClient, statement: CreateTable) -> ClickHouseError | None:
+def drop_table(statement: DropTable, clients: Mapping[str, EndpointClient]) -> list[DdlOutcome]:
+    """Drop the table on each of the replicas, one after another, on all in spite of errors."""
+    return [DdlOutcome(name, _error_of(client, statement)) for name, client in clients.items()]
+
+
+def _error_of(client: EndpointClient, statement: CreateTable | DropTable) -> ClickHouseError | None:
     try:
         client.execute(statement)
     except ClickHouseError as error:

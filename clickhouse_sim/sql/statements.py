@@ -6,11 +6,13 @@ import textwrap
 from dataclasses import dataclass
 
 from clickhouse_sim.sql.create import parse_create
+from clickhouse_sim.sql.drop import parse_drop
 from clickhouse_sim.sql.insert import InsertValues, parse_insert
 from clickhouse_sim.sql.optimize import Optimization, parse_optimize
 from clickhouse_sim.sql.select import Query, parse_select
+from clickhouse_sim.sql.system import parse_system
 from clickhouse_sim.sql.tokens import Cursor, split_statements
-from replica.commands import CreateTable, DescribeTable
+from replica.commands import CreateTable, DescribeTable, DropTable, SystemCommand
 from replica.errors import ClickHouseError, NotImplementedInModel, SqlSyntaxError
 
 
@@ -23,13 +25,13 @@ class ShowTables:
 
 _BEGINNING = 40
 
-Statement = CreateTable | InsertValues | Query | ShowTables | DescribeTable | Optimization
+Statement = CreateTable | DropTable | InsertValues | Query | ShowTables | DescribeTable | Optimization | SystemCommand
 
 # First words of statements that ClickHouse has and the model has not.
 _ABSENT = frozenset(
     (
-        *("ALTER", "ATTACH", "BACKUP", "CHECK", "DELETE", "DETACH", "DROP", "EXCHANGE", "EXISTS", "EXPLAIN", "GRANT"),
-        *("KILL", "MOVE", "RENAME", "RESTORE", "REVOKE", "SET", "SYSTEM", "TRUNCATE", "UNDROP", "UPDATE"),
+        *("ALTER", "ATTACH", "BACKUP", "CHECK", "DELETE", "DETACH", "EXCHANGE", "EXISTS", "EXPLAIN", "GRANT"),
+        *("KILL", "MOVE", "RENAME", "RESTORE", "REVOKE", "SET", "TRUNCATE", "UNDROP", "UPDATE"),
         *("USE", "WATCH"),
     )
 )
@@ -91,13 +93,17 @@ def _parse(cursor: Cursor) -> Statement:
         return parse_select(cursor.statement)
     if first == "OPTIMIZE":
         return parse_optimize(cursor)
+    if first == "DROP":
+        return parse_drop(cursor)
+    if first == "SYSTEM":
+        return parse_system(cursor)
     if first in ("DESCRIBE", "DESC"):
         return _parse_describe(cursor)
     if first == "SHOW":
         return _parse_show(cursor)
     if first in _ABSENT:
         raise NotImplementedInModel(f"{first} is not in the model")
-    raise cursor.error("CREATE TABLE, INSERT, SELECT, OPTIMIZE TABLE, SHOW TABLES or DESCRIBE TABLE")
+    raise cursor.error("CREATE or DROP TABLE, INSERT, SELECT, OPTIMIZE TABLE, SYSTEM, SHOW TABLES or DESCRIBE TABLE")
 
 
 def _parse_describe(cursor: Cursor) -> DescribeTable:

@@ -100,7 +100,7 @@ async def _load_queue(state: TableState, session: ServerSession) -> None:
 
 async def _work_until_lost(state: TableState, session: ServerSession, puller: LogPuller) -> None:
     assigner = MergeAssigner(state, session, puller)
-    state.become_active(session, assigner)
+    state.become_active(session, assigner, puller)
     log.info("%s is active", state.full_name)
     tasks = (
         puller.run(),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from coordinator.api import NoNode
+from replica.commands import Action
 from replica.environment import PartRequest, shuffled
 from replica.errors import BadArguments, NoReplicaHasPart, PartIsTemporarilyLocked
 from replica.operations.commit_part import commit_part
@@ -85,6 +86,7 @@ async def _largest_covering(session: ServerSession, replica: ReplicaZnodes, want
 
 async def _fetch(state: TableState, session: ServerSession, replica: ReplicaZnodes, name: PartName) -> None:
     environment = state.environment
+    state.blockers.check(Action.FETCHES)
     value, _ = await session.get(replica.host)
     try:
         host = Host.parse(value.decode("utf-8", "replace"))
@@ -97,5 +99,6 @@ async def _fetch(state: TableState, session: ServerSession, replica: ReplicaZnod
         )
         job = partial(verified_part, files, environment.codec)
         fetch.image = image = await environment.workers.run("verify fetched part", job)
+        state.blockers.check(Action.FETCHES)
         temporary = await state.store.write_temporary(FETCH_PREFIX, image)
         await commit_part(state, session, temporary, name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from functools import partial
 
+from replica.commands import Action
 from replica.environment import PartCodec, PartFiles
 from replica.errors import ChecksumDoesntMatch, LogicalError
 from replica.log_entry import LogEntry
@@ -94,6 +95,7 @@ async def _merge(state: TableState, session: ServerSession, entry: LogEntry, sou
         files = [await state.store.files(part.name) for part in sources]
         job = partial(merged_image, state.structure, state.environment.codec, entry, files)
         merge.image = image = await state.environment.workers.run(f"merge into {entry.new_part}", job)
+        state.blockers.check(Action.MERGES)
         temporary = await state.store.write_temporary(MERGE_PREFIX, image)
         await commit_part(state, session, temporary, result_of(entry))
 

@@ -200,7 +200,8 @@ class PartStore:
         loaded = []
         for entry in await self._disk.list(self._folder):
             if entry.startswith(_TEMPORARY):
-                await self._disk.remove(f"{self._folder}/{entry}")
+                with contextlib.suppress(FileNotFoundError):  # a deletion that the table's earlier life had begun
+                    await self._disk.remove(f"{self._folder}/{entry}")
             elif (name := PartName.try_parse(entry)) is not None:
                 part = await self._load_part(name, now)
                 if part is not None:

@@ -25,11 +25,16 @@ from replica.commands import (
     Command,
     CreateTable,
     DescribeTable,
+    DropReplica,
+    DropTable,
     InsertOptions,
     InsertStatus,
     ListTables,
     OptimizeTable,
     PartOutcome,
+    RestartReplica,
+    SwitchAction,
+    SyncReplica,
 )
 from replica.endpoint import Endpoint
 from replica.errors import TableAlreadyExists, UnknownTable
@@ -73,6 +78,7 @@ class ToyServer:
     delay_from: tuple[int, float] | None = None
     delaying: threading.Event = field(default_factory=threading.Event)
     optimized: list[OptimizeTable] = field(default_factory=list)
+    system_commands: list[Command] = field(default_factory=list)
     refuse: Callable[[int], Exception | None] = lambda source_number: None
 
     async def execute(self, command: Command) -> list[dict[str, Any]]:
@@ -94,6 +100,14 @@ class ToyServer:
                     }
                     for column in self._schema(command.table).columns
                 ]
+            case DropTable():
+                if command.table not in self.tables and not command.if_exists:
+                    raise UnknownTable(f"Table default.{command.table} does not exist.")
+                self.tables.pop(command.table, None)
+                return []
+            case DropReplica() | SwitchAction() | SyncReplica() | RestartReplica():
+                self.system_commands.append(command)
+                return []
             case OptimizeTable():
                 self.optimized.append(command)
                 return [{"new_part": "all_0_1_1", "reason": ""}]

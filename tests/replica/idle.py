@@ -114,7 +114,8 @@ async def idle_replica(
 
 def activate(state: TableState, session: ServerSession) -> None:
     """Writable from now on, with nobody who pulls, executes or assigns."""
-    state.become_active(session, MergeAssigner(state, session, LogPuller(state, session)))
+    puller = LogPuller(state, session)
+    state.become_active(session, MergeAssigner(state, session, puller), puller)
 
 
 def fetch_of(part: str, create_time: int = 1000) -> LogEntry:
