@@ -57,7 +57,7 @@ class DescribeTable:
 
 @dataclass(frozen=True, slots=True)
 class OptimizeTable:
-    """OPTIMIZE TABLE: answers one row for each part that was made: {new_part}; `reason` if there was nothing to do.
+    """OPTIMIZE TABLE: one row for each partition that was looked at: {partition_id, new_part, reason}.
 
     `partition` is the text of a value, `partition_id` an id; both empty: every partition. Returns when this replica
     has carried out what was assigned.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -16,6 +17,8 @@ from replica.commands import BlockOutcome, Command, InsertOptions, from_json, to
 from replica.errors import ClickHouseError, LogicalError, NetworkError, TypeMismatch, error_from_json
 from replica.transfer.flight_client import connect
 from replica.transfer.flight_errors import received_as_clickhouse_errors
+
+T = TypeVar("T")
 
 # Longer than a server itself waits for anything: OPTIMIZE gives up after ten minutes, and says what is missing.
 _PATIENCE_SECONDS = 900.0
@@ -48,9 +51,8 @@ class EndpointClient:
         """The rows that the command answers."""
         action = flight.Action("command", to_json(command).encode())
         with received_as_clickhouse_errors(self._address):
-            return [
-                json.loads(result.body.to_pybytes()) for result in self._client.do_action(action, self._bounded())
-            ]
+            results = _interruptibly(lambda: list(self._client.do_action(action, self._bounded())))
+            return [json.loads(result.body.to_pybytes()) for result in results]
 
     def scan(
         self, database: str, table: str, columns: list[str] | None = None, paths: Sequence[str] = ()
@@ -58,7 +60,9 @@ class EndpointClient:
         """A snapshot of the table's rows, of these columns or of all; of system.zookeeper those below the paths."""
         ticket = json.dumps({"database": database, "table": table, "columns": columns, "paths": list(paths)})
         with received_as_clickhouse_errors(self._address):
-            return self._client.do_get(flight.Ticket(ticket.encode()), self._bounded()).read_all()
+            return _interruptibly(
+                lambda: self._client.do_get(flight.Ticket(ticket.encode()), self._bounded()).read_all()
+            )
 
     @contextmanager
     def insert(
@@ -161,6 +165,22 @@ class Insert:
         if not isinstance(outcome, BlockOutcome):
             raise NetworkError(f"The server at {self._address} answered a {type(outcome).__name__} to a block")
         return outcome
+
+
+def _interruptibly(call: Callable[[], T]) -> T:
+    """The result of a blocking call, waited for in slices: Flight itself does not hear a Ctrl-C."""
+    outcome: Future[T] = Future()
+
+    def carry() -> None:
+        try:
+            outcome.set_result(call())
+        except BaseException as problem:
+            outcome.set_exception(problem)
+
+    threading.Thread(target=carry, daemon=True, name="call").start()
+    while not outcome.done():
+        wait([outcome], _LONGEST_WAIT_SECONDS)
+    return outcome.result()
 
 
 def _as_one_batch(block: pa.RecordBatch | pa.Table) -> pa.RecordBatch:

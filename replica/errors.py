@@ -180,6 +180,10 @@ class CorruptedData(ClickHouseError):
     code, name = 246, "CORRUPTED_DATA"
 
 
+class TooManyParts(ClickHouseError):
+    code, name = 252, "TOO_MANY_PARTS"
+
+
 class ReplicaAlreadyExists(ClickHouseError):
     code, name = 253, "REPLICA_ALREADY_EXISTS"
 

@@ -28,7 +28,7 @@ from replica.merge_predicate import (
     whole_partition,
 )
 from replica.merge_selector import PartToMerge, select_merge
-from replica.optimize import Optimize
+from replica.optimize import Assigned, Optimize
 from replica.part_name import PartName
 from replica.session import ServerSession
 from replica.table_state import TableState
@@ -111,34 +111,33 @@ class MergeAssigner:
 
     # --- because somebody asks -------------------------------------------------------------------------------
 
-    async def optimize(self, asked: Optimize) -> list[PartName] | str:
+    async def optimize(self, asked: Optimize) -> list[Assigned]:
         """Assign what OPTIMIZE asks for; the parts that will come, or why there is nothing to do.
 
         Raises Aborted while merges or the pulling of the log are stopped, and CoordinationError.
         """
         self._state.blockers.check(Action.MERGES)
         await self._puller.pull()  # an insert that was acknowledged just now is to count
-        made: list[PartName] = []
-        reason = "there are no parts"
-        for choose in self._choices(asked):
-            for _ in range(_OPTIMIZE_TRIES):
-                async with self._one_at_a_time:
-                    assignment, told = await self._assign(choose, asked)
-                if assignment is not Assignment.RETRY:
-                    break
-            if isinstance(told, PartName):
-                made.append(told)
-            else:
-                reason = told
-        return made or reason
+        return [await self._assign_one(partition, choose, asked) for partition, choose in self._choices(asked)]
 
-    def _choices(self, asked: Optimize) -> list[Choice]:
+    async def _assign_one(self, partition_id: str, choose: Choice, asked: Optimize) -> Assigned:
+        for _ in range(_OPTIMIZE_TRIES):
+            async with self._one_at_a_time:
+                assignment, told = await self._assign(choose, asked)
+            if assignment is not Assignment.RETRY:
+                break
+        if isinstance(told, PartName):
+            return Assigned(told.partition_id, told)
+        return Assigned(partition_id, None, told)
+
+    def _choices(self, asked: Optimize) -> list[tuple[str, Choice]]:
+        """Each partition to look at, with how; one for all of them together has no name."""
         partitions = sorted({part.name.partition_id for part in self._parts()})
         if asked.partition_id is not None:
-            partitions = [each for each in partitions if each == asked.partition_id]
+            partitions = [asked.partition_id]
         if asked.final:
-            return [self._whole(partition) for partition in partitions]
-        return [self._best(partitions)] if partitions else []
+            return [(partition, self._whole(partition)) for partition in partitions]
+        return [(asked.partition_id or "", self._best(partitions))]
 
     def _whole(self, partition_id: str) -> Choice:
         return lambda predicate: whole_partition(partition_id, self._parts(), predicate)

@@ -18,9 +18,18 @@ class Optimize:
     deduplicate_by: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """What came of it in one partition: the part that will come, or the reason why none does."""
+
+    partition_id: str
+    new_part: PartName | None
+    reason: str = ""
+
+
 class Optimizer(Protocol):
     """Assigns merges on demand while a replica is active."""
 
-    async def optimize(self, asked: Optimize) -> list[PartName] | str:
-        """The parts that will come, or why there is nothing to do. Raises CoordinationError."""
+    async def optimize(self, asked: Optimize) -> list[Assigned]:
+        """One answer for each partition that was looked at. Raises CoordinationError, Aborted."""
         ...

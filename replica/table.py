@@ -135,11 +135,12 @@ class ReplicatedTable:
 
     async def _optimize(self, asked: Optimize) -> list[dict[str, str]]:
         with self._told_as_keeper_exception("OPTIMIZE"):
-            made = await self.state.optimizer().optimize(asked)
-        if isinstance(made, str):
-            return [{"new_part": "", "reason": made}]
-        await self._wait_for(made)
-        return [{"new_part": str(part), "reason": ""} for part in made]
+            assigned = await self.state.optimizer().optimize(asked)
+        await self._wait_for([each.new_part for each in assigned if each.new_part is not None])
+        return [
+            {"partition_id": each.partition_id, "new_part": str(each.new_part or ""), "reason": each.reason}
+            for each in assigned
+        ]
 
     async def sync(self, mode: SyncMode) -> None:
         """SYSTEM SYNC REPLICA. Raises as `sync_replica`, and KeeperException."""

@@ -80,8 +80,8 @@ def optimize(statement: Optimization, client: EndpointClient) -> Answer:
     command = statement.command
     if statement.all_but is not None:
         command = statement.over(schema_of(client, command.database, command.table))
-    rows = client.execute(command)
-    return Answer(("new_part", "reason"), tuple((row["new_part"], row["reason"]) for row in rows))
+    columns = ("partition_id", "new_part", "reason")
+    return Answer(columns, tuple(tuple(row[column] for column in columns) for row in client.execute(command)))
 
 
 def show_tables(database: str, client: EndpointClient) -> Answer:

@@ -6,6 +6,7 @@ committed one after another, and the first that fails ends the block. Deduplicat
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pyarrow as pa
 from replica.commands import BlockOutcome, InsertOptions, InsertStatus, PartOutcome
 from replica.dedup.block_id import block_id, insert_extension
 from replica.environment import PartCodec
-from replica.errors import InsertWasDeduplicated, UnknownStatusOfInsert
+from replica.errors import InsertWasDeduplicated, TooManyParts, UnknownStatusOfInsert
 from replica.expression import complete, sort_block
 from replica.insert.commit import PartCommit, Piece
 from replica.part_log import PartEventType
@@ -30,9 +31,11 @@ async def insert_block(
 ) -> BlockOutcome:
     """Insert the block, the `source_number`-th (from 0) of its INSERT.
 
-    Raises the ClickHouseError of a block that does not fit the table, before anything is written; everything
-    that happens later is told in the outcome, piece by piece.
+    Before anything is written, raises TooManyParts and the ClickHouseError of a block that does not fit the table.
+    What happens later is told in the outcome, piece by piece.
     """
+    if source_number == 0:
+        _refuse_too_many_parts(state)
     environment = state.environment
     started = state.now()
     job = partial(prepare_pieces, state.structure, environment.codec, options, source_number, block)
@@ -52,6 +55,18 @@ async def insert_block(
             outcomes.append(await commit.run())
             _tell(state, piece, outcomes[-1], commit.error_code, started)
     return BlockOutcome(source_number, block.num_rows, tuple(outcomes))
+
+
+def _refuse_too_many_parts(state: TableState) -> None:
+    """An INSERT does not begin while a partition has `parts_to_throw_insert` parts; one that has begun goes on."""
+    limit = state.structure.settings.parts_to_throw_insert
+    counts = Counter(part.name.partition_id for part in state.store.active_parts())
+    for partition_id, count in counts.most_common(1):
+        if limit and count >= limit:
+            raise TooManyParts(
+                f"Too many parts ({count} in partition {partition_id}) in table {state.full_name}: merges are slower "
+                f"than inserts. Insert larger blocks, wait, or raise parts_to_throw_insert ({limit})"
+            )
 
 
 def prepare_pieces(

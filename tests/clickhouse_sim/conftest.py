@@ -110,7 +110,7 @@ class ToyServer:
                 return []
             case OptimizeTable():
                 self.optimized.append(command)
-                return [{"new_part": "all_0_1_1", "reason": ""}]
+                return [{"partition_id": "all", "new_part": "all_0_1_1", "reason": ""}]
             case ListTables():
                 own = [{"database": "default", "name": name, "engine": "ReplicatedMergeTree"} for name in self.tables]
                 return [*own, {"database": "system", "name": "parts", "engine": "System"}]

@@ -95,7 +95,7 @@ def test_the_queries_that_look_at_replication_run_as_printed(tmp_path: Path) -> 
         assert "ZOK" in pretty.stdout or "Request" in pretty.stdout
 
         optimized = chsim.records("sql", "OPTIMIZE TABLE tbl FINAL; SELECT count() AS n FROM tbl")
-        assert optimized == [{"new_part": "all_0_1_1", "reason": ""}, {"n": 2}]
+        assert optimized == [{"partition_id": "all", "new_part": "all_0_1_1", "reason": ""}, {"n": 2}]
         asked = """
             SELECT event_type, part_name, length(merged_from) AS sources, error FROM system.part_log
             WHERE notEmpty(part_name) ORDER BY event_time_microseconds;

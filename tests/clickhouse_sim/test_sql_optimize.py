@@ -98,6 +98,6 @@ def test_one_replica_is_asked_and_its_rows_are_shown(toy_cluster: Any) -> None:
     engine = "ENGINE = ReplicatedMergeTree('/t', '{replica}') ORDER BY a"
     toy_cluster.records("sql", f"CREATE TABLE t (a UInt8, b UInt8) {engine}")
     rows = toy_cluster.records("sql", "OPTIMIZE TABLE t FINAL DEDUPLICATE BY *", "--replica", "r2")
-    assert rows == [{"new_part": "all_0_1_1", "reason": ""}]
+    assert rows == [{"partition_id": "all", "new_part": "all_0_1_1", "reason": ""}]
     asked = OptimizeTable("default", "t", final=True, deduplicate=True, deduplicate_by=("a", "b"))
     assert [server.optimized for server in toy_cluster.servers.values()] == [[], [asked]]

@@ -12,6 +12,7 @@ import sys
 import textwrap
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -31,7 +32,7 @@ from replica.commands import (
     to_json,
 )
 from replica.endpoint import Endpoint
-from replica.endpoint_client import EndpointClient
+from replica.endpoint_client import EndpointClient, _interruptibly
 from replica.errors import (
     Aborted,
     BadArguments,
@@ -469,3 +470,28 @@ def test_a_server_process_ends_though_a_client_sits_in_an_insert() -> None:
         statement.send(block_of(1))
         process.communicate("\n", timeout=30)
         assert process.returncode == 0
+
+
+def test_ctrl_c_ends_the_wait_for_a_slow_answer() -> None:
+    """In a process of its own: the call never ends, the wait for it does."""
+    program = """
+import _thread, threading, time
+from replica.endpoint_client import _interruptibly
+threading.Timer(0.3, _thread.interrupt_main).start()
+try:
+    _interruptibly(lambda: time.sleep(3600))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[2]
+    )
+    assert done.stdout == "interrupted\n", done.stderr
+
+
+def test_an_error_of_the_call_is_that_of_the_wait() -> None:
+    def late() -> None:
+        raise TimeoutError("of the call itself")
+
+    with pytest.raises(TimeoutError, match="of the call itself"):
+        _interruptibly(late)

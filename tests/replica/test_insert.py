@@ -9,7 +9,7 @@ import pytest
 
 from coordinator.api import Create
 from replica.commands import InsertOptions, InsertStatus
-from replica.errors import ClickHouseError, NoSuchColumnInTable
+from replica.errors import ClickHouseError, NoSuchColumnInTable, TooManyParts
 from replica.log_entry import EntryType, LogEntry
 from tests.replica.cluster import IMPATIENT, ROOT, Cluster, Replica, eventually, rows
 from tests.replica.zookeeper_cluster import ANYWHERE, LOCAL
@@ -264,3 +264,14 @@ async def test_an_insert_into_a_read_only_table_waits_then_says_not_stored(clust
     cluster.delivery.loses = lambda label: False
     await cluster.writable()
     assert (await r1.insert(rows(4))).status is InsertStatus.STORED
+
+
+async def test_too_many_parts_are_refused_at_the_beginning_of_an_insert(cluster: Cluster) -> None:
+    settings = {"parts_to_throw_insert": "3", "max_bytes_to_merge_at_max_space_in_pool": "1"}
+    r1 = await one_replica(cluster, settings=settings)
+    for key in (1, 3, 5):
+        assert (await r1.insert(rows(key))).status is InsertStatus.STORED
+    with pytest.raises(TooManyParts, match="3 in partition 1"):
+        await r1.insert(rows(7))
+    begun = await r1.server.insert("default", "t", InsertOptions(), 1, rows(7))
+    assert begun.status is InsertStatus.STORED, "later blocks of an INSERT go on"

@@ -53,7 +53,7 @@ async def log_entries(cluster: Cluster) -> list[LogEntry]:
 
 async def test_optimize_final_makes_one_sorted_part_on_every_replica(cluster: Cluster) -> None:
     r1 = await filled(cluster, "r1", "r2")
-    assert await optimize(r1, final=True) == [{"new_part": "all_0_2_1", "reason": ""}]
+    assert await optimize(r1, final=True) == [{"partition_id": "all", "new_part": "all_0_2_1", "reason": ""}]
     r2 = cluster.replicas["r2"]
     await eventually(lambda: [str(part.name) for part in r2.table().state.store.active_parts()] == ["all_0_2_1"])
     for replica in (r1, r2):
@@ -202,11 +202,27 @@ async def test_optimize_of_one_partition(cluster: Cluster) -> None:
     r1 = cluster.replicas["r1"]
     for first in (0, 2):
         await r1.insert(rows(first, first + 1))
-    assert await optimize(r1, partition="1", final=True) == [{"new_part": "1_0_1_1", "reason": ""}]
-    assert await optimize(r1, partition_id="0") == [{"new_part": "0_0_1_1", "reason": ""}]
+    assert await optimize(r1, partition="1", final=True) == [
+        {"partition_id": "1", "new_part": "1_0_1_1", "reason": ""}
+    ]
+    assert await optimize(r1, partition_id="0") == [{"partition_id": "0", "new_part": "0_0_1_1", "reason": ""}]
     with pytest.raises(BadArguments):
         await optimize(r1, partition="(1, 2)")
     assert (await optimize(r1, partition="7"))[0]["reason"]
+
+
+async def test_final_answers_for_every_partition(cluster: Cluster) -> None:
+    await cluster.start("r1")
+    await cluster.create_table(settings=QUIET)
+    r1 = cluster.replicas["r1"]
+    await r1.insert(rows(0, 1))
+    await r1.insert(rows(3))
+    session = await cluster.session()
+    await session.create(f"{ROOT}/block_numbers/1/block-", b"", ephemeral=True, sequential=True)
+    await r1.insert(rows(5))
+    answers = await optimize(r1, final=True)
+    assert [(each["partition_id"], each["new_part"]) for each in answers] == [("0", "0_0_0_1"), ("1", "")]
+    assert answers[1]["reason"].startswith("Block number 2 is still being inserted")
 
 
 async def test_nothing_to_merge_is_said(cluster: Cluster) -> None:

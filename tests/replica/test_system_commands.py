@@ -141,7 +141,7 @@ async def test_a_merge_that_was_under_way_is_given_up_without_a_trace_and_done_l
     assert await r1.active_parts() == ["all_0_0_0", "all_1_1_0"]
     monkeypatch.undo()
     await start(r1, Action.MERGES)
-    assert await optimizing == [{"new_part": "all_0_1_1", "reason": ""}]
+    assert await optimizing == [{"partition_id": "all", "new_part": "all_0_1_1", "reason": ""}]
 
 
 async def test_nobody_assigns_merges_while_they_are_stopped(cluster: Cluster) -> None:
