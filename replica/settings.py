@@ -59,7 +59,9 @@ class MergeTreeSettings:
         for name, text in texts.items():
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-                raise UnknownSetting(f"Unknown table setting {name}: the nearest that this model knows is {near[0]}")
+                raise UnknownSetting(
+                    f"Unknown table setting {name}: the nearest that this model knows is {near[0]} (docs/settings.md)"
+                )
             if not (text.isascii() and text.isdigit()):
                 raise BadArguments(f"Setting {name} takes a whole number, not {text!r}")
             values[name] = int(text)

@@ -124,7 +124,7 @@ def _define(statement: CreateTable | DropTable, cluster: Cluster, replica: str |
     absent = [] if replica else [name for name in cluster.folder.settings().replica_names if name not in addresses]
     if absent:
         state = "without" if isinstance(statement, CreateTable) else "still with"
-        narrate(f"Not running, so {state} the table: {', '.join(absent)}. Once started, repeat this with --replica.")
+        narrate(f"Not serving, so {state} the table: {', '.join(absent)}. Once started, repeat this with --replica.")
 
 
 def _done(statement: CreateTable | DropTable) -> str:

@@ -14,7 +14,7 @@ from clickhouse_sim.sql.optimize import Optimization
 from clickhouse_sim.sql.select import Answer, Query, TableName, scanned
 from replica.commands import ColumnDefinition, CreateTable, DescribeTable, DropTable, ListTables
 from replica.endpoint_client import EndpointClient, Insert
-from replica.errors import ClickHouseError
+from replica.errors import ClickHouseError, TableIsReadOnly
 from replica.schema import TableSchema
 
 SYSTEM = "system"
@@ -48,7 +48,9 @@ def _error_of(client: EndpointClient, statement: CreateTable | DropTable) -> Cli
 
 
 def schema_of(client: EndpointClient, database: str, table: str) -> TableSchema:
-    """The columns of a table. Raises UnknownTable."""
+    """The columns of a table. Raises UnknownTable; TableIsReadOnly for a system table."""
+    if database == SYSTEM:
+        raise TableIsReadOnly(f"system.{table} is for reading: it tells about the server")
     rows = client.execute(DescribeTable(database, table))
     return TableSchema.from_definitions(
         ColumnDefinition(row["name"], row["type"], row["default_expression"] or None) for row in rows
