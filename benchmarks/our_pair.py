@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from benchmarks.blocks import COLUMNS, ORDER_BY, PARTITION_BY, Block
 from benchmarks.processes import LOOPBACK, NotMeasured, Process, free_ports
 from benchmarks.zookeeper import ZooKeeper, packets_received
+from clickhouse_sim.cluster.endpoint_client import EndpointClient
 from clickhouse_sim.sql.run import create_table
 from replica.commands import ColumnDefinition, CreateTable, InsertStatus
-from replica.endpoint_client import EndpointClient
 
 # Nor are there any in the ClickHouse beside: what is measured is inserts and fetches.
 _NO_MERGES = {"max_bytes_to_merge_at_max_space_in_pool": "1", "max_bytes_to_merge_at_min_space_in_pool": "1"}

@@ -35,7 +35,6 @@ OUTSIDE = {"asyncio", "time", "random", "secrets", "socket", "os", "threading", 
 ADAPTERS = {
     "replica/chance.py": {"random"},
     "replica/clock.py": {"time"},
-    "replica/endpoint_client.py": {"concurrent", "threading"},
     "replica/server.py": {"uuid"},  # to write one down; its bits are drawn through the port
     "replica/storage/disk.py": {"concurrent", "os", "threading"},
     "replica/transfer/flight_client.py": {"threading"},

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from clickhouse_sim.cluster.endpoint_client import EndpointClient
 from clickhouse_sim.sql.select import scanned
-from replica.endpoint_client import EndpointClient
 
 PATIENCE_SECONDS = 30.0
 

@@ -20,6 +20,7 @@ from clickhouse_sim.cli.progress import insert_progress
 from clickhouse_sim.cli.render import Renderer
 from clickhouse_sim.cli.writable import blaming_the_coordinator, told_why_it_waits
 from clickhouse_sim.cluster.cluster import Cluster
+from clickhouse_sim.cluster.endpoint_client import EndpointClient, Insert
 from clickhouse_sim.cluster.errors import ClusterUnreachable
 from clickhouse_sim.cluster.folder import ClusterFolder
 from clickhouse_sim.formats.blocks import MAX_INSERT_BLOCK_SIZE
@@ -27,7 +28,6 @@ from clickhouse_sim.formats.files import STDIN, Reading, format_of, read_blocks
 from clickhouse_sim.sql.run import schema_of
 from clickhouse_sim.sql.statements import parse_table_name
 from replica.commands import BlockOutcome, InsertOptions, InsertStatus
-from replica.endpoint_client import EndpointClient, Insert
 from replica.errors import BadArguments, ClickHouseError
 
 _ROW = re.compile(r"Row (\d+)\b")

@@ -11,6 +11,7 @@ from clickhouse_sim.cli.outcomes import UNANSWERED, refuse_unstored, show_outcom
 from clickhouse_sim.cli.render import Renderer
 from clickhouse_sim.cli.writable import blaming_the_coordinator, told_why_it_waits
 from clickhouse_sim.cluster.cluster import Cluster
+from clickhouse_sim.cluster.endpoint_client import EndpointClient
 from clickhouse_sim.cluster.errors import ClusterError, ClusterUnreachable
 from clickhouse_sim.cluster.folder import ClusterFolder
 from clickhouse_sim.sql.insert import InsertValues
@@ -28,7 +29,6 @@ from clickhouse_sim.sql.run import (
 from clickhouse_sim.sql.select import Answer, Query
 from clickhouse_sim.sql.statements import ShowTables, Statement, first_words, parse_statements
 from replica.commands import CreateTable, DescribeTable, DropTable, SystemCommand
-from replica.endpoint_client import EndpointClient
 
 
 def run_sql(text: str, folder: Path, replica: str | None, renderer: Renderer) -> None:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from clickhouse_sim.cluster.endpoint_client import EndpointClient, Insert
 from clickhouse_sim.sql.insert import InsertValues
 from clickhouse_sim.sql.optimize import Optimization
 from clickhouse_sim.sql.select import Answer, Query, TableName, scanned
 from replica.commands import ColumnDefinition, CreateTable, DescribeTable, DropTable, ListTables
-from replica.endpoint_client import EndpointClient, Insert
 from replica.errors import ClickHouseError, TableIsReadOnly
 from replica.schema import TableSchema
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
+from clickhouse_sim.cluster.endpoint_client import EndpointClient, _interruptibly
 from replica.commands import (
     BlockOutcome,
     ColumnDefinition,
@@ -32,7 +33,6 @@ from replica.commands import (
     to_json,
 )
 from replica.endpoint import Endpoint
-from replica.endpoint_client import EndpointClient, _interruptibly
 from replica.errors import (
     Aborted,
     BadArguments,
@@ -476,7 +476,7 @@ def test_ctrl_c_ends_the_wait_for_a_slow_answer() -> None:
     """In a process of its own: the call never ends, the wait for it does."""
     program = """
 import _thread, threading, time
-from replica.endpoint_client import _interruptibly
+from clickhouse_sim.cluster.endpoint_client import _interruptibly
 threading.Timer(0.3, _thread.interrupt_main).start()
 try:
     _interruptibly(lambda: time.sleep(3600))
