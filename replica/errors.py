@@ -116,10 +116,6 @@ class UnknownSetting(ClickHouseError):
     code, name = 115, "UNKNOWN_SETTING"
 
 
-class IncorrectData(ClickHouseError):
-    code, name = 117, "INCORRECT_DATA"
-
-
 class IncompatibleColumns(ClickHouseError):
     code, name = 122, "INCOMPATIBLE_COLUMNS"
 
@@ -242,10 +238,6 @@ class AllReplicasLost(ClickHouseError):
 
 class ReplicaStatusChanged(ClickHouseError):
     code, name = 416, "REPLICA_STATUS_CHANGED"
-
-
-class DataTypeCannotBeUsedInKey(ClickHouseError):
-    code, name = 549, "DATA_TYPE_CANNOT_BE_USED_IN_KEY"
 
 
 class TableIsBeingRestarted(ClickHouseError):

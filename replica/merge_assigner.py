@@ -112,7 +112,7 @@ class MergeAssigner:
     # --- because somebody asks -------------------------------------------------------------------------------
 
     async def optimize(self, asked: Optimize) -> list[Assigned]:
-        """Assign what OPTIMIZE asks for; the parts that will come, or why there is nothing to do.
+        """Assign what OPTIMIZE asks for; for each partition the part that will come, or why none does.
 
         Raises Aborted while merges or the pulling of the log are stopped, and CoordinationError.
         """

@@ -105,12 +105,6 @@ class PartSet:
         for member in self.covered_by(part):
             self.remove(member)
 
-    def remove_covered(self, part: PartName) -> None:
-        """Take out the members that the part contains, but not the part itself."""
-        for member in self.covered_by(part):
-            if member != part:
-                self.remove(member)
-
 
 def _overlapping(members: list[PartName], part: PartName) -> tuple[int, int]:
     """The slice of a partition's members that share a block number with the part."""
