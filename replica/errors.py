@@ -244,6 +244,10 @@ class TableIsBeingRestarted(ClickHouseError):
     code, name = 733, "TABLE_IS_BEING_RESTARTED"
 
 
+class DeduplicationIsNotPossible(ClickHouseError):
+    code, name = 764, "DEDUPLICATION_IS_NOT_POSSIBLE"
+
+
 class KeeperException(ClickHouseError):
     code, name = 999, "KEEPER_EXCEPTION"
 

@@ -8,18 +8,24 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
+from replica.dedup.hashes import DeduplicationVersion
 from replica.errors import BadArguments, UnknownSetting
 
 
 @dataclass(frozen=True, slots=True)
 class MergeTreeSettings:
-    """Settings of one table (`SETTINGS` of CREATE TABLE; ClickHouse: MergeTreeSettings.cpp). Whole numbers."""
+    """Settings of one table (`SETTINGS` of CREATE TABLE; ClickHouse: MergeTreeSettings.cpp). Whole numbers, and
+    `insert_deduplication_version`, which is a setting of the server there."""
 
     index_granularity: int = 8192
     fsync_after_insert: int = 1
     replicated_deduplication_window: int = 10000
     replicated_deduplication_window_seconds: int = 3600
+    replicated_deduplication_window_for_async_inserts: int = 10000
+    replicated_deduplication_window_seconds_for_async_inserts: int = 604_800
+    insert_deduplication_version: DeduplicationVersion = DeduplicationVersion.NEW_UNIFIED_HASH
     max_replicated_logs_to_keep: int = 1000
     min_replicated_logs_to_keep: int = 10
     old_parts_lifetime: int = 480
@@ -53,15 +59,18 @@ class MergeTreeSettings:
 
     @staticmethod
     def from_text(texts: Mapping[str, str]) -> MergeTreeSettings:
-        """Raises UnknownSetting for a name, BadArguments for a value that is no whole number."""
+        """Raises UnknownSetting for a name, BadArguments for a value that the setting does not take."""
         known = [field.name for field in fields(MergeTreeSettings)]
-        values: dict[str, int] = {}
+        values: dict[str, Any] = {}
         for name, text in texts.items():
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
                 raise UnknownSetting(
                     f"Unknown table setting {name}: the nearest that this model knows is {near[0]} (docs/settings.md)"
                 )
+            if name == "insert_deduplication_version":
+                values[name] = _version(text)
+                continue
             if not (text.isascii() and text.isdigit()):
                 raise BadArguments(f"Setting {name} takes a whole number, not {text!r}")
             values[name] = int(text)
@@ -69,6 +78,15 @@ class MergeTreeSettings:
             if values.get(name) == 0:
                 raise BadArguments(f"Setting {name} must be at least 1")
         return MergeTreeSettings(**values)
+
+
+def _version(text: str) -> DeduplicationVersion:
+    try:
+        return DeduplicationVersion(text)
+    except ValueError:
+        raise BadArguments(
+            f"Setting insert_deduplication_version is one of {', '.join(DeduplicationVersion)}, not {text!r}"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)

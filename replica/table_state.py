@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from replica.blockers import Blockers
 from replica.commands import Action
+from replica.dedup.recent_ids import RecentIds
 from replica.environment import Environment
 from replica.errors import TableIsReadOnly
 from replica.insert.block_number import BlockNumbers
@@ -18,6 +19,7 @@ from replica.optimize import Optimizer
 from replica.part_log import PartLog, TableOfEvents, TablePartLog
 from replica.part_name import PartName
 from replica.pools import Pools
+from replica.profile_events import ProfileEvents
 from replica.queue import ReplicationQueue
 from replica.running_operations import RunningOperations
 from replica.session import ServerSession, SessionKeeper
@@ -39,6 +41,7 @@ class ServerShare:
     pools: Pools
     server_uuid: str
     part_log: PartLog = field(default_factory=PartLog)
+    events: ProfileEvents = field(default_factory=ProfileEvents)
 
 
 class TableState:
@@ -64,6 +67,7 @@ class TableState:
         self.store = store
         self.queue = ReplicationQueue()
         self.block_numbers = BlockNumbers(znodes)
+        self.recent_ids = RecentIds()
         self.queue_changed = asyncio.Event()
         self.queue_progress = asyncio.Condition()
         self.parts_changed = asyncio.Event()
