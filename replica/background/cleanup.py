@@ -11,7 +11,7 @@ import logging
 
 from coordinator.api import CoordinationError, Delete, MultiFailed, NoNode, SessionLost
 from replica.background.cleanup_period import Cleaned, CleanupPeriod
-from replica.background.deduplication_window import DeduplicationWindow
+from replica.background.deduplication_window import DeduplicationWindows
 from replica.background.log_trimming import trim_log
 from replica.environment import drawn_factor
 from replica.errors import ClickHouseError, LogicalError
@@ -27,13 +27,13 @@ async def clean_up(state: TableState, session: ServerSession) -> None:
     """Clean up at once and then now and again, until the session is lost."""
     settings = state.structure.settings
     period = CleanupPeriod(settings)
-    window = DeduplicationWindow(state, session)
+    windows = DeduplicationWindows(state, session)
     while True:
         try:
             cleaned = Cleaned(
                 parts=await remove_old_parts(state, session),
                 log_entries=await trim_log(state, session),
-                deduplication_ids=await window.forget_outside(),
+                deduplication_ids=await windows.forget_outside(),
             )
         except SessionLost:
             return
