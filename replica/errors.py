@@ -40,6 +40,10 @@ class NoSuchColumnInTable(ClickHouseError):
     code, name = 16, "NO_SUCH_COLUMN_IN_TABLE"
 
 
+class NumberOfColumnsDoesntMatch(ClickHouseError):
+    code, name = 20, "NUMBER_OF_COLUMNS_DOESNT_MATCH"
+
+
 class BadArguments(ClickHouseError):
     code, name = 36, "BAD_ARGUMENTS"
 
@@ -102,6 +106,10 @@ class UnknownTable(ClickHouseError):
 
 class SqlSyntaxError(ClickHouseError):
     code, name = 62, "SYNTAX_ERROR"
+
+
+class UnknownFormat(ClickHouseError):
+    code, name = 73, "UNKNOWN_FORMAT"
 
 
 class UnknownDatabase(ClickHouseError):
