@@ -22,17 +22,20 @@ from clickhouse_sim.simulation.properties import (
     check_equal_parts,
     check_every_acknowledged_block_once,
     check_forgotten,
+    check_ids_have_their_rows,
     check_nothing_left_over,
     check_parts_on_disk,
     check_queue,
+    ids_of_blocks,
 )
 from clickhouse_sim.simulation.tape import Tape
 from clickhouse_sim.simulation.world import World
 from coordinator.api import Session
 from coordinator.local_client import LocalCoordinator
 from replica.commands import ColumnDefinition, CreateTable
+from replica.dedup.hashes import DeduplicationVersion, HashKind
 from replica.environment import Environment
-from replica.server import Server, ServerConfig
+from replica.server import DEFAULT_DATABASE, Server, ServerConfig
 from replica.settings import MergeTreeSettings
 from replica.znodes import TableZnodes, sequence_number
 
@@ -48,6 +51,15 @@ DEFINITION = CreateTable(
     replica_name="{replica}",
     partition_by="k % 2",
     order_by="k",
+)
+
+# An upgrade goes through these steps, each with replicas of two versions at most; to leave out the middle one would
+# let a retry through.
+_STEPS_OF_AN_UPGRADE = (
+    (DeduplicationVersion.OLD_SEPARATE_HASHES,),
+    (DeduplicationVersion.OLD_SEPARATE_HASHES, DeduplicationVersion.COMPATIBLE_DOUBLE_HASHES),
+    (DeduplicationVersion.COMPATIBLE_DOUBLE_HASHES, DeduplicationVersion.NEW_UNIFIED_HASH),
+    (DeduplicationVersion.NEW_UNIFIED_HASH,),
 )
 
 
@@ -82,6 +94,8 @@ FORGETFUL = Plan(
             "max_replicated_logs_to_keep": "10",
             "replicated_deduplication_window": "20",
             "replicated_deduplication_window_seconds": "60",
+            "replicated_deduplication_window_for_async_inserts": "20",
+            "replicated_deduplication_window_seconds_for_async_inserts": "60",
             "old_parts_lifetime": "30",
             "cleanup_delay_period": "5",
             "max_cleanup_delay_period": "20",
@@ -96,7 +110,8 @@ class Report:
     """What a history was: equal seeds give equal reports.
 
     `trimmed_entries` were cut off the log; `lost_replicas` counts the times that one was marked lost, and cloned;
-    `stored_again` the parts of blocks that were stored once more because their ids had been forgotten meanwhile.
+    `stored_again` the parts of blocks that were stored once more because their ids had been forgotten meanwhile;
+    `rewritten_parts` were written anew without the rows that were there already.
     """
 
     seed: int
@@ -109,6 +124,8 @@ class Report:
     lost_replicas: int
     forgotten_ids: int
     stored_again: int
+    rewritten_parts: int
+    deduplication_versions: dict[str, str]
 
 
 def simulate(seed: int, plan: Plan | None = None) -> Report:
@@ -125,7 +142,9 @@ class _History:
         self._history = InsertHistory()
         self._definition = replace(DEFINITION, settings=dict(plan.table_settings))
         self._settings = MergeTreeSettings.from_text(plan.table_settings)
-        self._ledger = DeduplicationLedger(TABLE, self._settings)
+        self._ledgers = [DeduplicationLedger(TABLE, self._settings, kind) for kind in HashKind]
+        versions = tape.choose("versions of deduplication", _STEPS_OF_AN_UPGRADE)
+        self._versions = {name: tape.choose("version of deduplication", versions) for name in REPLICAS}
 
     async def run(self) -> Report:
         loop = asyncio.get_running_loop()
@@ -138,11 +157,12 @@ class _History:
         session = await self._observe()
         longest_down = self._plan.longest_down_seconds
         faults = Faults(self._world, self._tape, REPLICAS, self._start, longest_down, session.session_id)
-        keeping = asyncio.create_task(self._ledger.keep(session))
+        keeping = [asyncio.create_task(ledger.keep(session)) for ledger in self._ledgers]
         await self._play(faults)
         await self._converge(session)
         await self._forget(session)
-        keeping.cancel()
+        for task in keeping:
+            task.cancel()
         report = await self._report(session, faults)
         await session.close()
         return report
@@ -174,8 +194,10 @@ class _History:
             trimmed_entries=_past(log_names) - len(log_names),
             # Who is lost is set to 1, and to 0 when it has cloned; who joined began with 1.
             lost_replicas=sum(answer[1].version // 2 for answer in lost if answer is not None),
-            forgotten_ids=self._ledger.forgotten.total(),
-            stored_again=self._ledger.made_again,
+            forgotten_ids=sum(ledger.forgotten.total() for ledger in self._ledgers),
+            stored_again=sum(ledger.made_again for ledger in self._ledgers),
+            rewritten_parts=self._history.rewritten_parts,
+            deduplication_versions={name: str(version) for name, version in self._versions.items()},
         )
 
     def _start(self, name: str) -> None:
@@ -185,7 +207,8 @@ class _History:
     async def _create_table(self) -> None:
         client = self._operator()
         for name in REPLICAS:
-            await client.execute(name, self._definition)
+            settings = {**self._definition.settings, "insert_deduplication_version": str(self._versions[name])}
+            await client.execute(name, replace(self._definition, settings=settings))
 
     async def _insert(self, number: int) -> None:
         client = SimulatedClient(f"c{number}", self._world.network, deadline_seconds=60)
@@ -232,11 +255,14 @@ class _History:
         settings = self._settings
         period = settings.max_cleanup_delay_period + settings.cleanup_delay_period_random_add
         for _ in range(period + 1):
-            await self._ledger.look(session)
-            if not self._ledger.outside():
+            outside = []
+            for ledger in self._ledgers:
+                await ledger.look(session)
+                outside += ledger.outside()
+            if not outside:
                 return
             await asyncio.sleep(1)
-        raise PropertyBroken(f"not forgotten after a cleanup period: {self._ledger.outside()[:5]}")
+        raise PropertyBroken(f"not forgotten after a cleanup period: {outside[:5]}")
 
     async def _is_quiet(self, session: Session, past_log: int) -> bool:
         """Every replica is writable, has copied the whole log and has an empty queue, and no insert is open."""
@@ -255,12 +281,20 @@ class _History:
         return await LocalCoordinator(self._world.service, _Instant(), "checker").connect()
 
     async def _broken_property(self, session: Session) -> PropertyBroken | None:
-        await self._ledger.look(session)
+        for ledger in self._ledgers:
+            await ledger.look(session)
+        forgotten = {
+            (ledger.kind, name): times for ledger in self._ledgers for name, times in ledger.forgotten.items()
+        }
+        structure = self._world.life(REPLICAS[0]).server.table(DEFAULT_DATABASE, "t").state.structure
+        blocks = list(ids_of_blocks(structure, self._history))
         try:
-            check_forgotten(self._ledger)
+            for ledger in self._ledgers:
+                check_forgotten(ledger)
             for name in REPLICAS:
                 server = self._world.life(name).server
-                await check_every_acknowledged_block_once(name, server, self._history, self._ledger.forgotten)
+                await check_every_acknowledged_block_once(name, server, self._history, blocks, forgotten)
+                await check_ids_have_their_rows(session, TABLE, name, server, blocks)
                 await check_parts_on_disk(session, name, server, TABLE)
                 check_queue(name, server)
             await check_equal_parts(session, TABLE)
