@@ -254,6 +254,12 @@ _KINDS: dict[str, type[Any]] = {
     )
 }
 
+_INSERT_CHOICES: dict[str, type[StrEnum]] = {
+    "deduplicate_insert": DeduplicateInsert,
+    "deduplicate_insert_select": DeduplicateInsertSelect,
+    "row_source": RowSource,
+}
+
 
 def to_json(value: Any) -> str:
     """The JSON text of a command, of insert options or of an outcome."""
@@ -274,9 +280,7 @@ def from_json(text: str | bytes) -> Any:
         if kind is SyncReplica:
             record["mode"] = SyncMode(record["mode"])
         if kind is InsertOptions:
-            record["deduplicate_insert"] = DeduplicateInsert(record["deduplicate_insert"])
-            record["deduplicate_insert_select"] = DeduplicateInsertSelect(record["deduplicate_insert_select"])
-            record["row_source"] = RowSource(record["row_source"])
+            record |= {name: of(record[name]) for name, of in _INSERT_CHOICES.items() if name in record}
         if kind is BlockOutcome:
             record["parts"] = tuple(
                 PartOutcome(**{**part, "status": InsertStatus(part["status"])}) for part in record["parts"]

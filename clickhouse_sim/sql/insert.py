@@ -115,9 +115,25 @@ def parse_insert(cursor: Cursor) -> InsertStatement:
 def _select(
     cursor: Cursor, database: str, table: str, columns: tuple[str, ...], options: InsertOptions
 ) -> InsertSelect:
-    text = cursor.text_between(cursor.position, len(cursor.tokens))
+    text = _up_to_settings(cursor)
+    if cursor.take_words("SETTINGS"):
+        if options != InsertOptions():
+            raise SqlSyntaxError("SETTINGS are given twice: before and after the SELECT")
+        options = insert_options(parse_settings(cursor))
     source = RowSource.STABLE_SELECT if is_stable(text) else RowSource.UNSTABLE_SELECT
     return InsertSelect(database, table, columns, parse_select(text), replace(options, row_source=source))
+
+
+def _up_to_settings(cursor: Cursor) -> str:
+    """Step over a SELECT, up to its SETTINGS or the end; the text stepped over."""
+    first = cursor.position
+    while not cursor.at_end:
+        cursor.skip_balanced(("SETTINGS",))
+        assigned = cursor.tokens[cursor.position + 2 : cursor.position + 3]
+        if cursor.words() == ("SETTINGS",) and assigned and assigned[0].token_type is TokenType.EQ:
+            break
+        cursor.position += 1
+    return cursor.text_between(first, min(cursor.position, len(cursor.tokens)))
 
 
 def _format_name(cursor: Cursor) -> str:

@@ -63,6 +63,13 @@ def test_settings_stand_before_the_select() -> None:
     )
 
 
+def test_settings_may_stand_after_the_select() -> None:
+    statement = select_of("INSERT INTO t SELECT (1, 2), settings FROM u ORDER BY ALL SETTINGS insert_deduplicate = 0")
+    assert statement.options == InsertOptions(insert_deduplicate=False, row_source=RowSource.STABLE_SELECT)
+    with pytest.raises(SqlSyntaxError, match="given twice"):
+        select_of("INSERT INTO t SETTINGS insert_deduplicate = 0 SELECT 1 SETTINGS insert_deduplicate = 0")
+
+
 def test_the_columns_of_a_select_are_taken_in_order(cluster: Any) -> None:
     cluster.records("sql", "INSERT INTO t (id, name) VALUES (1, 'a'), (2, NULL)")
     cluster.records("sql", "INSERT INTO t (name, id) SELECT upper(name), id + 10 FROM t ORDER BY ALL")
