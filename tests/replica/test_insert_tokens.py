@@ -21,7 +21,7 @@ from replica.insert.piece import Recipe, pieces_of
 from replica.insert.sink import insert_tokens
 from replica.log_entry import LogEntry
 from replica.profile_events import ProfileEvent
-from tests.replica.cluster import ROOT, Cluster, rows
+from tests.replica.cluster import ROOT, Cluster, eventually, rows
 from tests.replica.idle import IdleReplica, activate, idle_replica, system_rows
 
 IDS = f"{ROOT}/deduplication_hashes"
@@ -265,3 +265,43 @@ async def test_who_is_cancelled_while_it_commits_leaves_nothing_half_done(insert
     assert (await again).status in (InsertStatus.DUPLICATE, InsertStatus.STORED)
     assert await inserting.keys() == [2]
     assert [name for name in inserting.on_disk() if name.startswith("tmp")] == []
+
+
+# --- on two replicas at once ------------------------------------------------------------------------------------
+
+
+async def test_of_blocks_that_share_a_token_each_row_is_stored_once(cluster: Cluster) -> None:
+    for name in ("r1", "r2"):
+        await cluster.start(name)
+    await cluster.create_table()
+    await cluster.replicas["r1"].insert(rows(100))  # the partition is there, so that both take their number at once
+    ready = asyncio.Barrier(2)
+
+    async def insert(name: str, *parts: tuple[str, int]) -> PartOutcome:
+        state = cluster.replicas[name].table().state
+        publish = state.store.publish
+
+        async def both_have_a_number(*arguments: Any) -> Any:
+            state.store.publish = publish  # type: ignore[method-assign]
+            await ready.wait()
+            return await publish(*arguments)
+
+        state.store.publish = both_have_a_number  # type: ignore[method-assign]
+        tokens = [SourceToken(1, token) for token, _ in parts]
+        block = rows(*[key for _, key in parts])
+        (part,) = (await insert_tokens(state, InsertOptions(), tokens, block, is_async=True)).parts
+        return part
+
+    outcomes = await asyncio.gather(insert("r1", ("a", 2), ("b", 4)), insert("r2", ("b", 4), ("c", 6)))
+    assert [outcome.status for outcome in outcomes] == [InsertStatus.STORED] * 2
+    assert sorted(outcome.removed_rows for outcome in outcomes) == [0, 1]
+    (loser,) = (outcome for outcome in outcomes if outcome.removed_rows)
+    (winner,) = (outcome for outcome in outcomes if not outcome.removed_rows)
+    assert loser.duplicate_of == winner.part_name
+    for name in ("r1", "r2"):
+        store = cluster.replicas[name].table().state.store
+        await eventually(lambda store=store: sum(part.rows for part in store.active_parts()) == 4)
+        keys = (await cluster.replicas[name].server.scan("default", "t")).column("k").to_pylist()
+        assert sorted(keys) == [2, 4, 6, 100]
+    session = await cluster.session()
+    assert await session.children(f"{ROOT}/block_numbers/0") == []
