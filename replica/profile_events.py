@@ -1,4 +1,4 @@
-"""What a server counts since its start, under ClickHouse's names (ProfileEvents.cpp)."""
+"""What a server counts since its start, under ClickHouse's names (ProfileEvents.cpp, CurrentMetrics.cpp)."""
 
 from __future__ import annotations
 
@@ -35,3 +35,15 @@ class ProfileEvents:
 
     def add(self, event: ProfileEvent, times: int = 1) -> None:
         self._counts[event] += times
+
+
+class CurrentMetrics:
+    """What stands at some height at this moment."""
+
+    def __init__(self) -> None:
+        self.max_allocated_ephemeral_lock_sequential_number = 0
+
+    def allocated(self, block_number: int) -> None:
+        """A block number was taken."""
+        highest = max(self.max_allocated_ephemeral_lock_sequential_number, block_number)
+        self.max_allocated_ephemeral_lock_sequential_number = highest

@@ -19,7 +19,7 @@ from replica.optimize import Optimizer
 from replica.part_log import PartLog, TableOfEvents, TablePartLog
 from replica.part_name import PartName
 from replica.pools import Pools
-from replica.profile_events import ProfileEvents
+from replica.profile_events import CurrentMetrics, ProfileEvents
 from replica.queue import ReplicationQueue
 from replica.running_operations import RunningOperations
 from replica.session import ServerSession, SessionKeeper
@@ -42,6 +42,7 @@ class ServerShare:
     server_uuid: str
     part_log: PartLog = field(default_factory=PartLog)
     events: ProfileEvents = field(default_factory=ProfileEvents)
+    metrics: CurrentMetrics = field(default_factory=CurrentMetrics)
 
 
 class TableState:

@@ -94,6 +94,7 @@ class PartCommit:
         taken = await state.block_numbers.allocate(session, piece.partition_id, self._paths(piece.hashes))
         if isinstance(taken, Conflict):
             return await self._resolve(session, self._hash_at(taken.path))
+        state.server.metrics.allocated(taken.number)
         try:
             name = PartName.inserted(piece.partition_id, taken.number)
             part = await state.store.publish(self._temporary, name, state.now())

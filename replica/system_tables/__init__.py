@@ -9,6 +9,7 @@ from replica.quoting import did_you_mean
 from replica.system_tables.asked import Asked, SystemTable
 from replica.system_tables.events import EVENTS
 from replica.system_tables.merges import MERGES
+from replica.system_tables.metrics import METRICS
 from replica.system_tables.part_log import PART_LOG
 from replica.system_tables.parts import PARTS
 from replica.system_tables.replicas import REPLICAS
@@ -23,6 +24,7 @@ __all__ = ["SYSTEM_TABLES", "Asked", "SystemTable", "scan_system_table", "system
 SYSTEM_TABLES: dict[str, SystemTable] = {
     "events": EVENTS,
     "merges": MERGES,
+    "metrics": METRICS,
     "part_log": PART_LOG,
     "parts": PARTS,
     "replicas": REPLICAS,

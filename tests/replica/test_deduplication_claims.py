@@ -138,6 +138,13 @@ async def test_a_high_block_number_is_warned_of(table: Table, monkeypatch: pytes
     assert f"block number 1 is near the last one, {LAST_BLOCK_NUMBER}" in part.warning
 
 
+async def test_the_highest_number_that_was_taken_is_a_metric(table: Table) -> None:
+    for key in (2, 4, 1, 6):
+        await table.insert(key)
+    (metric,) = await system_rows(table.replica, "metrics")
+    assert (metric["metric"], metric["value"]) == ("MaxAllocatedEphemeralLockSequentialNumber", 2)
+
+
 @pytest.mark.parametrize("suffix", ["2147483648", "-2147483648", "-0000000001"])
 async def test_past_the_end_of_the_counter_no_number_is_taken(table: Table, suffix: str) -> None:
     """A counter of 32 bits goes on below zero; other services count on. Neither names a part."""
