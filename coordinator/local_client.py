@@ -31,7 +31,6 @@ from coordinator.requests import CreateFlag, ErrorCode, Event, EventKind, Reply,
 from coordinator.watches import Notification
 
 T = TypeVar("T")
-Observer = Callable[[str], None]
 WallClock = Callable[[], float]
 
 _PASSWORD = bytes(16)  # nobody re-attaches in process
@@ -50,15 +49,38 @@ class Delivery(Protocol):
         ...
 
 
-def _silent(line: str) -> None:
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One thing that passed between a client and the service, as the service saw it.
+
+    `what` is `opened`, `expired`, `request`, `reply` or `event`. Requests and replies have an `xid` and, as
+    `message`, the request or the reply; an event has its Event; `opened` has the session's timeout in milliseconds.
+    """
+
+    client: str
+    session_id: int
+    what: str
+    xid: int = 0
+    message: ask.Request | Reply | Event | int | None = None
+
+    def __str__(self) -> str:
+        xid = f" {self.xid}" if self.xid else ""
+        message = "" if self.message is None else f" {self.message!r}"
+        return f"s{self.session_id} {self.what}{xid}{message}"
+
+
+Observer = Callable[[Exchange], None]
+
+
+def _unobserved(exchange: Exchange) -> None:
     pass
 
 
 class LocalService:
     """The service: one processor on the running loop's time. `wall_clock` gives seconds since 1970."""
 
-    def __init__(self, wall_clock: WallClock, *, tick_seconds: float = 2.0, observer: Observer = _silent) -> None:
-        """`observer` gets one line of text per message that the service receives or sends."""
+    def __init__(self, wall_clock: WallClock, *, tick_seconds: float = 2.0, observer: Observer = _unobserved) -> None:
+        """`observer` is told of every message that the service receives or sends, as it happens."""
         self.processor = Processor(round(tick_seconds * 1000))
         self._wall_clock = wall_clock
         self._observe = observer
@@ -78,7 +100,8 @@ class LocalService:
         """A client's handshake arrives."""
         attached = self.processor.open_session(timeout_ms, _PASSWORD, "127.0.0.1", self._now_ms(), self._time_ms())
         self._connections[attached.peer.number] = connection
-        self._observe(f"s{attached.session.session_id} opened for {attached.session.timeout_ms} ms")
+        session = attached.session
+        self._observe(Exchange(connection.client, session.session_id, "opened", message=session.timeout_ms))
         self._schedule_expiry()
         return attached
 
@@ -86,11 +109,11 @@ class LocalService:
         """A client's request arrives. Requests of a session that is over get no answer."""
         if self.processor.sessions.get(peer.session_id) is None:
             return
-        self._observe(f"s{peer.session_id} request {xid} {request!r}")
         connection = self._connections[peer.number]
+        self._observe(Exchange(connection.client, peer.session_id, "request", xid, request))
         step = self.processor.handle(peer, request, self._now_ms(), self._time_ms())
         self._send_events(step.events)
-        self._observe(f"s{peer.session_id} reply {xid} {step.reply!r}")
+        self._observe(Exchange(connection.client, peer.session_id, "reply", xid, step.reply))
         connection.send_reply(xid, step.reply)
         if step.ends_connection:
             del self._connections[peer.number]
@@ -99,13 +122,13 @@ class LocalService:
         for watcher, event in notifications:
             connection = self._connections.get(watcher)
             if connection is not None:
-                self._observe(f"s{connection.session_id} event {event!r}")
+                self._observe(Exchange(connection.client, connection.session_id, "event", message=event))
                 connection.send_event(event)
 
     def _announce(self, ended: Ended) -> None:
-        self._observe(f"s{ended.session_id} expired")
-        self._send_events(ended.events)
         connection = None if ended.peer is None else self._connections.pop(ended.peer.number, None)
+        self._observe(Exchange("" if connection is None else connection.client, ended.session_id, "expired"))
+        self._send_events(ended.events)
         if connection is not None:
             connection.send_goodbye()
 
@@ -178,7 +201,7 @@ class _Connection:
         self.session_id = 0
         self.dead: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._service = service
-        self._client = client
+        self.client = client
         self._operation_timeout = operation_timeout
         self._to_service = _Lane(delivery)
         self._to_client = _Lane(delivery)
@@ -201,17 +224,17 @@ class _Connection:
             self._peer = attached.peer
             self._to_client.send(self._label("welcome"), lambda: _resolve(welcome, attached))
 
-        self._to_service.send(f"{self._client} - connect", arrive)
+        self._to_service.send(f"{self.client} - connect", arrive)
         try:
             async with asyncio.timeout(self._operation_timeout):
                 attached = await welcome
         except TimeoutError:
             self.die()
             raise api.CoordinatorUnreachable(
-                f"{self._client} got no answer from the coordination service in {self._operation_timeout} s"
+                f"{self.client} got no answer from the coordination service in {self._operation_timeout} s"
             ) from None
         if self.dead.done():
-            raise api.CoordinatorUnreachable(f"{self._client} lost its session in the handshake")
+            raise api.CoordinatorUnreachable(f"{self.client} lost its session in the handshake")
         self._schedule_heartbeat(attached.session.timeout_ms / 3000)
 
     def send(self, request: ask.Request, watch: Watch | None = None) -> asyncio.Future[Reply]:
@@ -256,7 +279,7 @@ class _Connection:
         self._heartbeat = asyncio.get_running_loop().call_later(interval, beat)
 
     def _label(self, what: str) -> str:
-        return f"{self._client} s{self.session_id} {what}"
+        return f"{self.client} s{self.session_id} {what}"
 
     # --- the service's end --------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ Two phases, after TigerBeetle's VOPR: in the first only safety counts, in the se
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -26,13 +27,16 @@ from clickhouse_sim.simulation.properties import (
     check_parts_on_disk,
     check_queue,
 )
+from clickhouse_sim.simulation.recording import Recording
 from clickhouse_sim.simulation.tape import Tape
 from clickhouse_sim.simulation.world import World
 from coordinator.api import Session
 from coordinator.local_client import LocalCoordinator
 from replica.commands import ColumnDefinition, CreateTable
 from replica.environment import Environment
-from replica.server import Server, ServerConfig
+from replica.errors import UnknownTable
+from replica.queue import QueuedEntry
+from replica.server import DEFAULT_DATABASE, Server, ServerConfig
 from replica.settings import MergeTreeSettings
 from replica.znodes import TableZnodes, sequence_number
 
@@ -111,17 +115,20 @@ class Report:
     stored_again: int
 
 
-def simulate(seed: int, plan: Plan | None = None) -> Report:
-    """Run the history of a seed. Raises PropertyBroken, DidNotConverge or SimulationError."""
-    tape = Tape(seed)
-    return run(_History(seed, tape, plan or Plan()).run(), tape)
+def simulate(
+    seed: int, plan: Plan | None = None, *, tape: Tape | None = None, recording: Recording | None = None
+) -> Report:
+    """Run the history of a seed, or of the tape. Raises PropertyBroken, DidNotConverge or SimulationError."""
+    tape = tape or Tape(seed)
+    return run(_History(seed, tape, plan or Plan(), recording).run(), tape)
 
 
 class _History:
-    def __init__(self, seed: int, tape: Tape, plan: Plan) -> None:
+    def __init__(self, seed: int, tape: Tape, plan: Plan, recording: Recording | None) -> None:
         self._seed = seed
         self._tape = tape
         self._plan = plan
+        self._recording = recording
         self._history = InsertHistory()
         self._definition = replace(DEFINITION, settings=dict(plan.table_settings))
         self._settings = MergeTreeSettings.from_text(plan.table_settings)
@@ -131,7 +138,12 @@ class _History:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimulatedLoop)
         self._loop = loop
-        self._world = World(self._tape, REPLICAS, _make_server)
+        self._world = World(
+            self._tape, REPLICAS, _make_server, listen=None if self._recording is None else self._recording.hear
+        )
+        if self._recording is not None:
+            self._recording.attach(loop.time, self._queues)
+            self._world.trace.listener = self._recording.note
         for name in REPLICAS:
             self._start(name)
         await self._create_table()
@@ -178,6 +190,14 @@ class _History:
             stored_again=self._ledger.made_again,
         )
 
+    def _queues(self) -> dict[str, list[QueuedEntry]]:
+        """What stands in the queue of the table on each replica that lives and has it."""
+        queues = {}
+        for name in self._world.running:
+            with contextlib.suppress(UnknownTable):
+                queues[name] = list(self._world.life(name).server.table(DEFAULT_DATABASE, "t").state.queue)
+        return queues
+
     def _start(self, name: str) -> None:
         life = self._world.start(name)
         self._world.network.listen(door_of(name), answer_with(life.server), life.gate)
@@ -188,7 +208,7 @@ class _History:
             await client.execute(name, self._definition)
 
     async def _insert(self, number: int) -> None:
-        client = SimulatedClient(f"c{number}", self._world.network, deadline_seconds=60)
+        client = SimulatedClient(f"c{number}", self._world.network, 60, self._recording)
         first = number * self._plan.blocks_per_client
         blocks = range(first, first + self._plan.blocks_per_client)
         await insert_blocks(client, self._tape, REPLICAS, blocks, self._plan.pause_seconds, self._history)
@@ -202,7 +222,7 @@ class _History:
         await intervene_now_and_again(self._operator(), self._tape, REPLICAS, plan.interventions, plan.pause_seconds)
 
     def _operator(self) -> SimulatedClient:
-        return SimulatedClient("operator", self._world.network, deadline_seconds=60)
+        return SimulatedClient("operator", self._world.network, 60, self._recording)
 
     async def _watch_queues(self) -> None:
         """While faults happen: what a replica knows of its queue must hold at every moment."""

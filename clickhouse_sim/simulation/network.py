@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from clickhouse_sim.simulation.gate import Gate, context_of
+from clickhouse_sim.simulation.marks import Mark
 from clickhouse_sim.simulation.trace import Trace, fingerprint
 from replica.environment import Chance
 from replica.errors import ClickHouseError, NetworkError, error_from_json
@@ -61,7 +62,7 @@ class Network:
         if not lost and weather.loss_permille:
             lost = self._chance.choose("message lost", _SHARES) >= 1000 - weather.loss_permille
         if lost:
-            self._trace.note("network", f"lost {one} {other} {what}")
+            self._trace.note("network", f"lost {one} {other} {what}", Mark.MESSAGE_LOST)
             return None
         share = self._chance.choose("message delay", _SHARES) / 1000
         return weather.quickest_seconds + share * (weather.slowest_seconds - weather.quickest_seconds)
@@ -69,22 +70,22 @@ class Network:
     def cut(self, one: str, other: str) -> None:
         """From now on no message between these two arrives, in either direction."""
         self._cuts.add(frozenset((one, other)))
-        self._trace.note("network", f"cut {one} {other}")
+        self._trace.note("network", f"cut {one} {other}", Mark.CUT)
 
     def heal(self, one: str, other: str) -> None:
         """Undo `cut`; fine if there is none."""
         self._cuts.discard(frozenset((one, other)))
-        self._trace.note("network", f"healed {one} {other}")
+        self._trace.note("network", f"healed {one} {other}", Mark.HEALED)
 
     def lose_multi_replies(self, client: str) -> None:
         """From now on the coordination service applies this client's multis, and every reply to one is lost."""
         self._without_multi_replies.add(client)
-        self._trace.note("network", f"loses multi replies to {client}")
+        self._trace.note("network", f"loses multi replies to {client}", Mark.MUTED)
 
     def deliver_multi_replies(self, client: str) -> None:
         """Undo `lose_multi_replies`; fine if there is none."""
         self._without_multi_replies.discard(client)
-        self._trace.note("network", f"delivers multi replies to {client}")
+        self._trace.note("network", f"delivers multi replies to {client}", Mark.HEALED)
 
     def _is_muted(self, client: str, what: str) -> bool:
         return client in self._without_multi_replies and " reply " in what and what.endswith(" Multi")
