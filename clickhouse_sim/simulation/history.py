@@ -95,6 +95,10 @@ FORGETFUL = Plan(
 )
 
 
+PLANS: Mapping[str, Plan] = MappingProxyType({"standard": Plan(), "forgetful": FORGETFUL})
+"""The plans by name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What a history was: equal seeds give equal reports.
@@ -119,7 +123,8 @@ def simulate(
     seed: int, plan: Plan | None = None, *, tape: Tape | None = None, recording: Recording | None = None
 ) -> Report:
     """Run the history of a seed, or of the tape. Raises PropertyBroken, DidNotConverge or SimulationError."""
-    tape = tape or Tape(seed)
+    if tape is None:
+        tape = Tape(seed)
     return run(_History(seed, tape, plan or Plan(), recording).run(), tape)
 
 
@@ -142,8 +147,7 @@ class _History:
             self._tape, REPLICAS, _make_server, listen=None if self._recording is None else self._recording.hear
         )
         if self._recording is not None:
-            self._recording.attach(loop.time, self._queues)
-            self._world.trace.listener = self._recording.note
+            self._recording.attach(loop.time, self._world.trace, self._queues)
         for name in REPLICAS:
             self._start(name)
         await self._create_table()

@@ -17,7 +17,11 @@ from replica.znodes import TableZnodes
 
 
 class PropertyBroken(Exception):
-    """A property does not hold; the message says which, and the first evidence."""
+    """A property does not hold; the message gives the first evidence."""
+
+    def __init__(self, evidence: str, property: str = "") -> None:
+        super().__init__(evidence)
+        self.property = property
 
 
 async def check_every_acknowledged_block_once(

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from clickhouse_sim.simulation.marks import Mark
 from clickhouse_sim.simulation.protocol_events import ProtocolEvent, ProtocolReader
+from clickhouse_sim.simulation.trace import Trace
 from coordinator.local_client import Exchange
 from replica.log_entry import EntryType
 from replica.queue import QueuedEntry
@@ -65,10 +66,11 @@ class EntryLife:
 
 
 class Recording:
-    """Listens to one history. `now` tells virtual seconds."""
+    """Listens to one history. `now` tells virtual seconds, `trace_hash` the hash of the whole trace so far."""
 
     def __init__(self, table: TableZnodes) -> None:
         self.now: Callable[[], float] = float
+        self.trace_hash: Callable[[], str] = str
         self.events: list[Event] = []
         self.exchanges: list[tuple[float, Exchange]] = []
         self.operations: list[Operation] = []
@@ -78,10 +80,12 @@ class Recording:
         self._living: dict[tuple[str, str], EntryLife] = {}
         self._seen: dict[tuple[str, str], tuple[bool, int, str]] = {}
 
-    def attach(self, now: Callable[[], float], queues: Queues) -> None:
-        """Begin to listen, to a world that runs now."""
+    def attach(self, now: Callable[[], float], trace: Trace, queues: Queues) -> None:
+        """Begin to listen, to a world that has just begun."""
         self.now = now
+        self.trace_hash = trace.digest
         self._queues = queues
+        trace.listener = self._note
 
     # --- what the world tells --------------------------------------------------------------------------------
 
@@ -91,8 +95,7 @@ class Recording:
         for event in self._reader.read(exchange):
             self._add(event)
 
-    def note(self, who: str, what: str, mark: Mark | None) -> None:
-        """Fits `Trace.listener`."""
+    def _note(self, who: str, what: str, mark: Mark | None) -> None:
         if mark is not None:
             self.events.append(Event(self.now(), mark, who, what))
             if mark is Mark.CRASH:
