@@ -26,7 +26,7 @@ from coordinator import api
 from coordinator import requests as ask
 from coordinator.api import ANY_VERSION, Operation, Result, SessionLost, Stat, Watch, WatchOutcome
 from coordinator.paths import is_valid_new_path, is_valid_path
-from coordinator.processor import Attached, Ended, Peer, Processor
+from coordinator.processor import Attached, Ended, Peer, Processor, Transaction
 from coordinator.requests import CreateFlag, ErrorCode, Event, EventKind, Reply, client_error
 from coordinator.watches import Notification
 
@@ -70,20 +70,30 @@ class Exchange:
 
 
 Observer = Callable[[Exchange], None]
+TransactionObserver = Callable[[Transaction], None]
 
 
-def _unobserved(exchange: Exchange) -> None:
+def _unobserved(exchange: Exchange | Transaction) -> None:
     pass
 
 
 class LocalService:
     """The service: one processor on the running loop's time. `wall_clock` gives seconds since 1970."""
 
-    def __init__(self, wall_clock: WallClock, *, tick_seconds: float = 2.0, observer: Observer = _unobserved) -> None:
-        """`observer` is told of every message that the service receives or sends, as it happens."""
+    def __init__(
+        self,
+        wall_clock: WallClock,
+        *,
+        tick_seconds: float = 2.0,
+        observer: Observer = _unobserved,
+        on_transaction: TransactionObserver = _unobserved,
+    ) -> None:
+        """`observer` is told of every message that the service receives or sends, `on_transaction` of everything
+        that changes the tree, as it happens; neither may raise."""
         self.processor = Processor(round(tick_seconds * 1000))
         self._wall_clock = wall_clock
         self._observe = observer
+        self._on_transaction = on_transaction
         self._connections: dict[int, _Connection] = {}
         self._expiry: asyncio.TimerHandle | None = None
 
@@ -112,6 +122,8 @@ class LocalService:
         connection = self._connections[peer.number]
         self._observe(Exchange(connection.client, peer.session_id, "request", xid, request))
         step = self.processor.handle(peer, request, self._now_ms(), self._time_ms())
+        if step.transaction is not None:
+            self._on_transaction(step.transaction)
         self._send_events(step.events)
         self._observe(Exchange(connection.client, peer.session_id, "reply", xid, step.reply))
         connection.send_reply(xid, step.reply)
@@ -126,6 +138,8 @@ class LocalService:
                 connection.send_event(event)
 
     def _announce(self, ended: Ended) -> None:
+        if ended.transaction is not None:
+            self._on_transaction(ended.transaction)
         connection = None if ended.peer is None else self._connections.pop(ended.peer.number, None)
         self._observe(Exchange("" if connection is None else connection.client, ended.session_id, "expired"))
         self._send_events(ended.events)

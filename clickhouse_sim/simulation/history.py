@@ -18,8 +18,8 @@ from clickhouse_sim.simulation.insert_workload import InsertHistory, insert_bloc
 from clickhouse_sim.simulation.loop import SimulatedLoop, run
 from clickhouse_sim.simulation.network import CALM
 from clickhouse_sim.simulation.operator import intervene_now_and_again, optimize_now_and_again, start_everything
-from clickhouse_sim.simulation.properties import (
-    PropertyBroken,
+from clickhouse_sim.simulation.properties.after_healing import (
+    WINDOW,
     check_equal_parts,
     check_every_acknowledged_block_once,
     check_forgotten,
@@ -27,6 +27,8 @@ from clickhouse_sim.simulation.properties import (
     check_parts_on_disk,
     check_queue,
 )
+from clickhouse_sim.simulation.properties.broken import PropertyBroken
+from clickhouse_sim.simulation.properties.followed import FollowedProperties
 from clickhouse_sim.simulation.recording import Recording
 from clickhouse_sim.simulation.tape import Tape
 from clickhouse_sim.simulation.world import World
@@ -134,6 +136,7 @@ class _History:
         self._tape = tape
         self._plan = plan
         self._recording = recording
+        self._followed = FollowedProperties(TABLE)
         self._history = InsertHistory()
         self._definition = replace(DEFINITION, settings=dict(plan.table_settings))
         self._settings = MergeTreeSettings.from_text(plan.table_settings)
@@ -143,9 +146,8 @@ class _History:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimulatedLoop)
         self._loop = loop
-        self._world = World(
-            self._tape, REPLICAS, _make_server, listen=None if self._recording is None else self._recording.hear
-        )
+        listen = None if self._recording is None else self._recording.hear
+        self._world = World(self._tape, REPLICAS, _make_server, listen=listen, follow=self._followed.follow)
         if self._recording is not None:
             self._recording.attach(loop.time, self._world.trace, self._queues)
         for name in REPLICAS:
@@ -232,6 +234,8 @@ class _History:
         """While faults happen: what a replica knows of its queue must hold at every moment."""
         while True:
             await asyncio.sleep(1)
+            if self._followed.broken is not None:
+                raise self._followed.broken
             for name in self._world.running:
                 check_queue(name, self._world.life(name).server)
 
@@ -260,7 +264,7 @@ class _History:
             if not self._ledger.outside():
                 return
             await asyncio.sleep(1)
-        raise PropertyBroken(f"not forgotten after a cleanup period: {self._ledger.outside()[:5]}")
+        raise PropertyBroken(WINDOW, f"not forgotten after a cleanup period: {self._ledger.outside()[:5]}")
 
     async def _is_quiet(self, session: Session, past_log: int) -> bool:
         """Every replica is writable, has copied the whole log and has an empty queue, and no insert is open."""
@@ -280,6 +284,8 @@ class _History:
 
     async def _broken_property(self, session: Session) -> PropertyBroken | None:
         await self._ledger.look(session)
+        if self._followed.broken is not None:
+            return self._followed.broken
         try:
             check_forgotten(self._ledger)
             for name in REPLICAS:

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from clickhouse_sim.simulation.history import DidNotConverge, Plan, Report, simulate
 from clickhouse_sim.simulation.loop import SimulationError
-from clickhouse_sim.simulation.properties import PropertyBroken
+from clickhouse_sim.simulation.properties.broken import PropertyBroken
 from clickhouse_sim.simulation.recording import Recording
 from clickhouse_sim.simulation.tape import Tape
 

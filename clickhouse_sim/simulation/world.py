@@ -23,6 +23,7 @@ from clickhouse_sim.simulation.trace import Trace
 from clickhouse_sim.simulation.transfer import SimulatedTransfer
 from clickhouse_sim.simulation.workers import SimulatedWorkers
 from coordinator.local_client import Exchange, LocalCoordinator, LocalService
+from coordinator.processor import Transaction
 from replica.environment import Environment
 from replica.storage.part_codec import ArrowCodec
 
@@ -55,7 +56,7 @@ class World(Generic[S]):
 
     `make_server(name, environment)` builds the server of a life, from its disk and what it finds there.
     `network.cut(name, COORDINATOR)` cuts a replica off from the coordination service. `listen` is told of every
-    message that the coordination service receives or sends.
+    message that the coordination service receives or sends, `follow` of every transaction that it does.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class World(Generic[S]):
         *,
         keep_trace: bool = False,
         listen: Callable[[Exchange], None] | None = None,
+        follow: Callable[[Transaction], None] | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimulatedLoop)
@@ -79,7 +81,9 @@ class World(Generic[S]):
         self.network = Network(tape, self.trace)
         self.images = {name: DiskImage() for name in replica_names}
         self.clocks = {name: SimulatedClock(loop.time) for name in replica_names}
-        self.service = LocalService(SimulatedClock(loop.time).now, observer=self._heard)
+        self.service = LocalService(
+            SimulatedClock(loop.time).now, observer=self._heard, on_transaction=follow or (lambda transaction: None)
+        )
 
     def start(self, name: str) -> Life[S]:
         """Begin a new life of a replica that is not running. Raises SimulationError if it is."""
