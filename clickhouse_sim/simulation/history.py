@@ -143,6 +143,18 @@ class _History:
         self._ledger = DeduplicationLedger(TABLE, self._settings)
 
     async def run(self) -> Report:
+        """Play it to its end, or until a followed property breaks."""
+        playing = asyncio.current_task()
+        assert playing is not None
+        self._followed.on_broken = playing.cancel
+        try:
+            return await self._run()
+        except asyncio.CancelledError:
+            if self._followed.broken is None:
+                raise
+            raise self._followed.broken from None
+
+    async def _run(self) -> Report:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimulatedLoop)
         self._loop = loop
@@ -234,8 +246,6 @@ class _History:
         """While faults happen: what a replica knows of its queue must hold at every moment."""
         while True:
             await asyncio.sleep(1)
-            if self._followed.broken is not None:
-                raise self._followed.broken
             for name in self._world.running:
                 check_queue(name, self._world.life(name).server)
 
@@ -284,8 +294,6 @@ class _History:
 
     async def _broken_property(self, session: Session) -> PropertyBroken | None:
         await self._ledger.look(session)
-        if self._followed.broken is not None:
-            return self._followed.broken
         try:
             check_forgotten(self._ledger)
             for name in REPLICAS:

@@ -5,7 +5,7 @@ The first violation is kept, not raised: it happens in the middle of the service
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from clickhouse_sim.simulation.properties.broken import PropertyBroken
@@ -25,10 +25,11 @@ class Follower(Protocol):
 
 
 class FollowedProperties:
-    """All of them for one table; `broken` is the first violation."""
+    """All of them for one table; `broken` is the first violation, of which `on_broken` is told at once."""
 
     def __init__(self, table: TableZnodes) -> None:
         self.broken: PropertyBroken | None = None
+        self.on_broken: Callable[[], object] = bool
         self._followers: Sequence[Follower] = (
             LocksAreEphemeral(table),
             CommitIsOne(table),
@@ -46,3 +47,4 @@ class FollowedProperties:
                 follower.follow(transaction)
         except PropertyBroken as broken:
             self.broken = broken
+            self.on_broken()
