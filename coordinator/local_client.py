@@ -102,6 +102,12 @@ class LocalService:
         if self.processor.sessions.get(session_id) is not None:
             self._announce(self.processor.end_session(session_id, self._time_ms()))
 
+    def restart(self) -> None:
+        """As after a restart from its journal: every connection is gone, and every session goes on to its timeout."""
+        for _, connection in sorted(self._connections.items()):
+            connection.send_goodbye()
+        self._connections.clear()
+
     def session_ids(self) -> list[int]:
         """The sessions that the service keeps at this moment, ascending."""
         return sorted(session.session_id for session in self.processor.sessions.all())
@@ -116,10 +122,10 @@ class LocalService:
         return attached
 
     def receive(self, peer: Peer, xid: int, request: ask.Request) -> None:
-        """A client's request arrives. Requests of a session that is over get no answer."""
-        if self.processor.sessions.get(peer.session_id) is None:
+        """A client's request arrives. Requests of a session that is over, or a connection that is, get no answer."""
+        connection = self._connections.get(peer.number)
+        if connection is None or self.processor.sessions.get(peer.session_id) is None:
             return
-        connection = self._connections[peer.number]
         self._observe(Exchange(connection.client, peer.session_id, "request", xid, request))
         step = self.processor.handle(peer, request, self._now_ms(), self._time_ms())
         if step.transaction is not None:

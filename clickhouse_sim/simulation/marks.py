@@ -11,8 +11,10 @@ class Mark(Enum):
     CRASH = "!"
     RESTART = "^"
     STOP = "."
+    PAUSED = "|"
+    RESUMED = "/"
     MESSAGE_LOST = "x"
-    CUT = "/"
+    CUT = "%"
     HEALED = "="
     MUTED = "m"
     SESSION_OPENED = "o"
@@ -51,10 +53,12 @@ _MEANINGS = {
     Mark.CRASH: "a replica crashes",
     Mark.RESTART: "a replica starts",
     Mark.STOP: "a replica stops in good order",
+    Mark.PAUSED: "a replica is paused",
+    Mark.RESUMED: "a paused replica goes on",
     Mark.MESSAGE_LOST: "a message is lost",
     Mark.CUT: "two machines are cut off from each other",
     Mark.HEALED: "a fault of the network ends",
-    Mark.MUTED: "what a client asks is done, but it gets no answers to multis",
+    Mark.MUTED: "the multis of a client do not arrive, or their answers do not",
     Mark.SESSION_OPENED: "a session begins",
     Mark.SESSION_EXPIRED: "a session is over",
     Mark.DISK_FAULT: "a disk fails or lies",
@@ -81,6 +85,7 @@ _MEANINGS = {
 _FAULTS = frozenset(
     {
         Mark.CRASH,
+        Mark.PAUSED,
         Mark.MESSAGE_LOST,
         Mark.CUT,
         Mark.MUTED,

@@ -19,6 +19,8 @@ from replica.errors import ClickHouseError, NetworkError, error_from_json
 Answer = Callable[[bytes], Awaitable[bytes]]
 
 _SHARES = range(1000)
+# What travels from the coordination service to its client, by its label; everything else goes the other way.
+_FROM_SERVICE = ("welcome", "reply", "event", "goodbye")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,46 +51,54 @@ class Network:
         self.weather = CALM
         self._chance = chance
         self._trace = trace
-        self._cuts: set[frozenset[str]] = set()
-        self._without_multi_replies: set[str] = set()
+        self._cuts: set[tuple[str, str]] = set()
+        self._without_multis: dict[str, str] = {}
         self._doors: dict[str, _Door] = {}
 
     # --- one message -----------------------------------------------------------------------------------------
 
-    def delay(self, one: str, other: str, what: str) -> float | None:
-        """Seconds that a message between these machines is on its way, None if it is lost."""
+    def delay(self, source: str, target: str, what: str) -> float | None:
+        """Seconds that a message to the target is on its way, None if it is lost."""
         weather = self.weather
-        lost = frozenset((one, other)) in self._cuts or self._is_muted(one, what)
+        lost = (source, target) in self._cuts or self._is_muted(source, target, what)
         if not lost and weather.loss_permille:
             lost = self._chance.choose("message lost", _SHARES) >= 1000 - weather.loss_permille
         if lost:
-            self._trace.note("network", f"lost {one} {other} {what}", Mark.MESSAGE_LOST)
+            self._trace.note("network", f"lost {source} {target} {what}", Mark.MESSAGE_LOST)
             return None
         share = self._chance.choose("message delay", _SHARES) / 1000
         return weather.quickest_seconds + share * (weather.slowest_seconds - weather.quickest_seconds)
 
-    def cut(self, one: str, other: str) -> None:
-        """From now on no message between these two arrives, in either direction."""
-        self._cuts.add(frozenset((one, other)))
-        self._trace.note("network", f"cut {one} {other}", Mark.CUT)
+    def cut(self, one: str, other: str, *, one_way: bool = False) -> None:
+        """From now on no message from `one` arrives at `other`, nor the other way round unless `one_way`."""
+        self._cuts.add((one, other))
+        if not one_way:
+            self._cuts.add((other, one))
+        self._trace.note("network", f"cut {one} {'>' if one_way else '-'} {other}", Mark.CUT)
 
     def heal(self, one: str, other: str) -> None:
-        """Undo `cut`; fine if there is none."""
-        self._cuts.discard(frozenset((one, other)))
-        self._trace.note("network", f"healed {one} {other}", Mark.HEALED)
+        """Undo `cut`, in both directions; fine if there is none."""
+        self._cuts -= {(one, other), (other, one)}
+        self._trace.note("network", f"healed {one} - {other}", Mark.HEALED)
 
     def lose_multi_replies(self, client: str) -> None:
         """From now on the coordination service applies this client's multis, and every reply to one is lost."""
-        self._without_multi_replies.add(client)
+        self._without_multis[client] = " reply "
         self._trace.note("network", f"loses multi replies to {client}", Mark.MUTED)
 
-    def deliver_multi_replies(self, client: str) -> None:
-        """Undo `lose_multi_replies`; fine if there is none."""
-        self._without_multi_replies.discard(client)
-        self._trace.note("network", f"delivers multi replies to {client}", Mark.HEALED)
+    def lose_multi_requests(self, client: str) -> None:
+        """From now on no multi of this client arrives at the coordination service."""
+        self._without_multis[client] = " request "
+        self._trace.note("network", f"loses multi requests of {client}", Mark.MUTED)
 
-    def _is_muted(self, client: str, what: str) -> bool:
-        return client in self._without_multi_replies and " reply " in what and what.endswith(" Multi")
+    def deliver_multis(self, client: str) -> None:
+        """Undo both; fine if there is nothing to undo."""
+        if self._without_multis.pop(client, None):
+            self._trace.note("network", f"delivers multis of {client}", Mark.HEALED)
+
+    def _is_muted(self, source: str, target: str, what: str) -> bool:
+        kind = self._without_multis.get(target if " reply " in what else source)
+        return kind is not None and kind in what and " Multi" in what
 
     def link(self, one: str, other: str, gate: Gate) -> Link:
         """The way between two machines for a life of `one`."""
@@ -173,7 +183,11 @@ class Link:
 
     def delay(self, label: str) -> float | None:
         """Seconds on the way; None for a lost message, and for every message once the life is over."""
-        return self._network.delay(self._one, self._other, label) if self._gate.open else None
+        if not self._gate.open:
+            return None
+        comes_back = label.split(" ", 3)[2] in _FROM_SERVICE
+        source, target = (self._other, self._one) if comes_back else (self._one, self._other)
+        return self._network.delay(source, target, label)
 
 
 # An answer crosses as one letter and its content.

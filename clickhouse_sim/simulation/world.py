@@ -76,6 +76,7 @@ class World(Generic[S]):
         self._make_server = make_server
         self._listen = listen
         self._lives: dict[str, Life[S]] = {}
+        self._paused: dict[str, Gate] = {}
         self.trace = Trace(loop.time, keep_lines=keep_trace)
         tape.observer = self.trace.choice
         self.network = Network(tape, self.trace)
@@ -116,6 +117,7 @@ class World(Generic[S]):
         """
         life = self.life(name)
         del self._lives[name]
+        self.resume(name)
         self.trace.note(name, "loses power" if lose_unsynced else "is killed", Mark.CRASH)
         life.disk.crash(lose_unsynced=lose_unsynced)
         life.coordinator.sever()
@@ -139,6 +141,22 @@ class World(Generic[S]):
             return self._lives[name]
         except KeyError:
             raise SimulationError(f"replica {name} is down") from None
+
+    def pause(self, name: str) -> None:
+        """Stop a life as SIGSTOP does: nothing of it happens until `resume`. Fine if it is paused."""
+        self._paused[name] = self.life(name).gate
+        self.trace.note(name, "is paused", Mark.PAUSED)
+        self._freeze()
+
+    def resume(self, name: str) -> None:
+        """Undo `pause`; fine if there is nothing to undo."""
+        if self._paused.pop(name, None) is not None:
+            self.trace.note(name, "goes on", Mark.RESUMED)
+            self._freeze()
+
+    def _freeze(self) -> None:
+        gates = list(self._paused.values())
+        self._loop.freeze((lambda context: any(belongs_to(context, gate) for gate in gates)) if gates else None)
 
     @property
     def running(self) -> list[str]:
