@@ -112,6 +112,10 @@ class LocalService:
         """The sessions that the service keeps at this moment, ascending."""
         return sorted(session.session_id for session in self.processor.sessions.all())
 
+    def sessions_of(self, client: str) -> list[int]:
+        """The sessions of this client that are connected at this moment, ascending."""
+        return sorted(each.session_id for each in self._connections.values() if each.client == client)
+
     def accept(self, connection: _Connection, timeout_ms: int) -> Attached:
         """A client's handshake arrives."""
         attached = self.processor.open_session(timeout_ms, _PASSWORD, "127.0.0.1", self._now_ms(), self._time_ms())

@@ -41,6 +41,12 @@ _runs_option = click.option(
 @click.group(invoke_without_command=True, epilog=_ENDINGS)
 @click.option("--seed", type=click.IntRange(0), help="Play one history.")
 @click.option("--seeds", type=_Seeds(), help="Play many; the folders of those that fail are written.")
+@click.option(
+    "--scenario",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Play a scripted story; where a .golden file stands beside it, the transcript must be that.",
+)
+@click.option("--accept", is_flag=True, help="Write the transcript of the scenario beside it as its .golden file.")
 @click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes for --seeds.")
 @click.option(
     "--plan", type=click.Choice(PLAN_NAMES), default="standard", show_default=True, help="How much happens."
@@ -52,6 +58,8 @@ def simulate(
     context: click.Context,
     seed: int | None,
     seeds: range | None,
+    scenario: Path | None,
+    accept: bool,
     jobs: int,
     plan: str,
     runs: Path,
@@ -62,17 +70,22 @@ def simulate(
     \b
     chsim simulate --seed 42
     chsim simulate --seeds 1..2000 --jobs 2
+    chsim simulate --scenario lost-reply.txt
     chsim simulate replay runs/latest
     chsim simulate shrink runs/latest
     """
     if context.invoked_subcommand is not None:
         return
-    if (seed is None) == (seeds is None):
-        raise click.UsageError("One of --seed and --seeds, or one of the commands replay and shrink.")
+    if [seed, seeds, scenario].count(None) != 2:
+        raise click.UsageError("One of --seed, --seeds and --scenario, or one of the commands replay and shrink.")
+    if accept and scenario is None:
+        raise click.UsageError("--accept goes with --scenario.")
     from clickhouse_sim.cli import run_simulation
 
     if seed is not None:
         context.exit(run_simulation.one_seed(seed, plan, runs, renderer))
+    if scenario is not None:
+        context.exit(run_simulation.scenario(scenario, accept, runs))
     assert seeds is not None
     context.exit(run_simulation.many_seeds(seeds, plan, jobs, runs, renderer))
 

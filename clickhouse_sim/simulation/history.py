@@ -6,17 +6,16 @@ Two phases, after TigerBeetle's VOPR: in the first only safety counts, in the se
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from clickhouse_sim.simulation.client import SimulatedClient, answer_with, door_of
+from clickhouse_sim.simulation.client import SimulatedClient
+from clickhouse_sim.simulation.cluster import SimulatedCluster, past
 from clickhouse_sim.simulation.deduplication_ledger import DeduplicationLedger
 from clickhouse_sim.simulation.faults import Faults
 from clickhouse_sim.simulation.insert_workload import InsertHistory, insert_blocks
 from clickhouse_sim.simulation.loop import SimulatedLoop, run
-from clickhouse_sim.simulation.network import CALM
 from clickhouse_sim.simulation.operator import intervene_now_and_again, optimize_now_and_again, start_everything
 from clickhouse_sim.simulation.properties.after_healing import (
     WINDOW,
@@ -30,31 +29,13 @@ from clickhouse_sim.simulation.properties.after_healing import (
 from clickhouse_sim.simulation.properties.broken import PropertyBroken
 from clickhouse_sim.simulation.properties.followed import FollowedProperties
 from clickhouse_sim.simulation.recording import Recording
+from clickhouse_sim.simulation.standard_table import DEFINITION, TABLE
 from clickhouse_sim.simulation.tape import Tape
-from clickhouse_sim.simulation.world import World
 from coordinator.api import Session
-from coordinator.local_client import LocalCoordinator
-from replica.commands import ColumnDefinition, CreateTable
-from replica.environment import Environment
-from replica.errors import UnknownTable
-from replica.queue import QueuedEntry
-from replica.server import DEFAULT_DATABASE, Server, ServerConfig
 from replica.settings import MergeTreeSettings
-from replica.znodes import TableZnodes, sequence_number
 
 REPLICAS = ["r1", "r2", "r3"]
 LONGEST_CONVERGENCE_SECONDS = 900
-
-TABLE = TableZnodes("/clickhouse/tables/01/t")
-DEFINITION = CreateTable(
-    database="default",
-    table="t",
-    columns=(ColumnDefinition("k", "UInt64"), ColumnDefinition("v", "String")),
-    zookeeper_path="/clickhouse/tables/{shard}/t",
-    replica_name="{replica}",
-    partition_by="k % 2",
-    order_by="k",
-)
 
 
 class DidNotConverge(Exception):
@@ -158,16 +139,14 @@ class _History:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimulatedLoop)
         self._loop = loop
-        listen = None if self._recording is None else self._recording.hear
-        self._world = World(self._tape, REPLICAS, _make_server, listen=listen, follow=self._followed.follow)
-        if self._recording is not None:
-            self._recording.attach(loop.time, self._world.trace, self._queues)
-        for name in REPLICAS:
-            self._start(name)
+        self._cluster = SimulatedCluster(
+            self._tape, REPLICAS, "t", TABLE, recording=self._recording, follow=self._followed.follow
+        )
+        self._world = self._cluster.world
         await self._create_table()
-        session = await self._observe()
+        session = await self._cluster.observer()
         longest_down = self._plan.longest_down_seconds
-        faults = Faults(self._world, self._tape, REPLICAS, self._start, longest_down, session.session_id)
+        faults = Faults(self._world, self._tape, REPLICAS, self._cluster.start, longest_down, session.session_id)
         keeping = asyncio.create_task(self._ledger.keep(session))
         await self._play(faults)
         await self._converge(session)
@@ -201,24 +180,12 @@ class _History:
             self._loop.callbacks,
             dict(sorted(faults.seen.items())),
             {number: str(status) for number, status in sorted(self._history.acknowledged.items())},
-            trimmed_entries=_past(log_names) - len(log_names),
+            trimmed_entries=past(log_names) - len(log_names),
             # Who is lost is set to 1, and to 0 when it has cloned; who joined began with 1.
             lost_replicas=sum(answer[1].version // 2 for answer in lost if answer is not None),
             forgotten_ids=self._ledger.forgotten.total(),
             stored_again=self._ledger.made_again,
         )
-
-    def _queues(self) -> dict[str, list[QueuedEntry]]:
-        """What stands in the queue of the table on each replica that lives and has it."""
-        queues = {}
-        for name in self._world.running:
-            with contextlib.suppress(UnknownTable):
-                queues[name] = list(self._world.life(name).server.table(DEFAULT_DATABASE, "t").state.queue)
-        return queues
-
-    def _start(self, name: str) -> None:
-        life = self._world.start(name)
-        self._world.network.listen(door_of(name), answer_with(life.server), life.gate)
 
     async def _create_table(self) -> None:
         client = self._operator()
@@ -226,7 +193,7 @@ class _History:
             await client.execute(name, self._definition)
 
     async def _insert(self, number: int) -> None:
-        client = SimulatedClient(f"c{number}", self._world.network, 60, self._recording)
+        client = self._cluster.client(f"c{number}")
         first = number * self._plan.blocks_per_client
         blocks = range(first, first + self._plan.blocks_per_client)
         await insert_blocks(client, self._tape, REPLICAS, blocks, self._plan.pause_seconds, self._history)
@@ -240,7 +207,7 @@ class _History:
         await intervene_now_and_again(self._operator(), self._tape, REPLICAS, plan.interventions, plan.pause_seconds)
 
     def _operator(self) -> SimulatedClient:
-        return SimulatedClient("operator", self._world.network, 60, self._recording)
+        return self._cluster.client("operator")
 
     async def _watch_queues(self) -> None:
         """While faults happen: what a replica knows of its queue must hold at every moment."""
@@ -254,10 +221,10 @@ class _History:
         try:
             async with asyncio.timeout(LONGEST_CONVERGENCE_SECONDS):
                 while True:
-                    past_log = _past(await session.children(TABLE.log))
-                    if await self._is_quiet(session, past_log):
+                    past_log = past(await session.children(TABLE.log))
+                    if await self._cluster.is_quiet(session):
                         broken = await self._broken_property(session)
-                        if _past(await session.children(TABLE.log)) == past_log:
+                        if past(await session.children(TABLE.log)) == past_log:
                             break
                     await asyncio.sleep(1)
         except TimeoutError:
@@ -276,22 +243,6 @@ class _History:
             await asyncio.sleep(1)
         raise PropertyBroken(WINDOW, f"not forgotten after a cleanup period: {self._ledger.outside()[:5]}")
 
-    async def _is_quiet(self, session: Session, past_log: int) -> bool:
-        """Every replica is writable, has copied the whole log and has an empty queue, and no insert is open."""
-        for name in REPLICAS:
-            (state,) = (await self._world.life(name).server.scan("system", "replicas")).to_pylist() or [None]
-            if state is None or state["is_readonly"] or state["log_pointer"] < past_log:
-                return False
-            if await session.children(TABLE.replica(name).queue):
-                return False
-        for partition in await session.children(TABLE.block_numbers):
-            if await session.children(TABLE.partition(partition)):
-                return False
-        return True
-
-    async def _observe(self) -> Session:
-        return await LocalCoordinator(self._world.service, _Instant(), "checker").connect()
-
     async def _broken_property(self, session: Session) -> PropertyBroken | None:
         await self._ledger.look(session)
         try:
@@ -306,19 +257,3 @@ class _History:
         except PropertyBroken as broken:
             return broken
         return None
-
-
-def _past(log_names: list[str]) -> int:
-    """The number that the next log entry will have."""
-    return sequence_number(log_names[-1]) + 1 if log_names else 0
-
-
-class _Instant:
-    """The checker's way to the coordination service: outside the network and its faults."""
-
-    def delay(self, label: str) -> float | None:
-        return CALM.quickest_seconds
-
-
-def _make_server(name: str, environment: Environment) -> Server:
-    return Server(environment, ServerConfig(name))

@@ -316,6 +316,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         """Cancel all live tasks, oldest first, and run until there is none."""
         self._instant_ends_at = self.callbacks + _CALLBACKS_PER_INSTANT
         self._failure = None
+        self.freeze(None)
         while tasks := self.live_tasks():
             for task in tasks:
                 task.cancel()

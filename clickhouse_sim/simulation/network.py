@@ -53,6 +53,8 @@ class Network:
         self._trace = trace
         self._cuts: set[tuple[str, str]] = set()
         self._without_multis: dict[str, str] = {}
+        self._next_replies_lost: dict[str, str] = {}
+        self._replies_to_lose: set[str] = set()
         self._doors: dict[str, _Door] = {}
 
     # --- one message -----------------------------------------------------------------------------------------
@@ -96,9 +98,26 @@ class Network:
         if self._without_multis.pop(client, None):
             self._trace.note("network", f"delivers multis of {client}", Mark.HEALED)
 
+    def lose_next_reply(self, client: str, multi: str) -> None:
+        """The reply to the client's next multi that begins with these operations, as `Create,Delete`, is lost."""
+        self._next_replies_lost[client] = multi
+        self._trace.note("network", f"is to lose the reply to the next {multi} of {client}", Mark.MUTED)
+
+    def _is_lost_reply(self, label: str) -> bool:
+        """By its label, whether this is the one reply that is to be lost; learns from requests which one that is."""
+        client, session, kind, xid, *what = label.split(" ", 5)
+        if kind == "request" and what[:1] == ["Multi"]:
+            wanted = self._next_replies_lost.get(client)
+            if wanted is not None and what[1].startswith(wanted):
+                del self._next_replies_lost[client]
+                self._replies_to_lose.add(f"{client} {session} reply {xid} Multi")
+        return label in self._replies_to_lose
+
     def _is_muted(self, source: str, target: str, what: str) -> bool:
+        if " Multi" not in what:
+            return False
         kind = self._without_multis.get(target if " reply " in what else source)
-        return kind is not None and kind in what and " Multi" in what
+        return (kind is not None and kind in what) or self._is_lost_reply(what)
 
     def link(self, one: str, other: str, gate: Gate) -> Link:
         """The way between two machines for a life of `one`."""

@@ -5,7 +5,7 @@ Derived from requests and their replies alone, so that it is told as it happened
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from clickhouse_sim.simulation.marks import Mark
@@ -53,10 +53,19 @@ class ProtocolReader:
             if isinstance(reply.body, ask.MultiRefused):
                 yield from self._refused(client, request, reply.body)
             elif isinstance(reply.body, ask.MultiResults):
-                for operation, result in zip(request.operations, reply.body.results, strict=True):
-                    yield from self._applied(client, operation, result)
+                yield from self._applied_all(client, request.operations, reply.body.results)
         elif reply.error == ErrorCode.OK:
             yield from self._applied(client, request, reply.body)
+
+    def _applied_all(
+        self, client: str, operations: Sequence[ask.MultiOperation], results: Sequence[object]
+    ) -> Iterator[ProtocolEvent]:
+        """A create that the next operation undoes was a question: whether the znode is not there."""
+        following = [*operations[1:], None]
+        for operation, result, after in zip(operations, results, following, strict=True):
+            undone = isinstance(after, ask.Delete) and isinstance(operation, ask.Create)
+            if not (undone and after is not None and after.path == operation.path):
+                yield from self._applied(client, operation, result)
 
     def _refused(self, client: str, multi: ask.Multi, refused: ask.MultiRefused) -> Iterator[ProtocolEvent]:
         operation = multi.operations[refused.index]

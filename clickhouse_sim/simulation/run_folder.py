@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import clickhouse_sim
+from clickhouse_sim.simulation.errors import NotARun
 from clickhouse_sim.simulation.history import PLANS, Plan
 from clickhouse_sim.simulation.marks import Mark
-from clickhouse_sim.simulation.not_a_run import NotARun
 from clickhouse_sim.simulation.recording import Recording
 from clickhouse_sim.simulation.story import story_page
 from clickhouse_sim.simulation.tape import Draw, Tape
@@ -45,8 +45,13 @@ class RecordedRun:
         return PLANS[self.plan_name]
 
 
-def write_run(folder: Path, seed: int, plan_name: str, tape: Tape, verdict: Verdict, recording: Recording) -> None:
-    """Write everything into the folder, which is made; `latest` beside it then points there. Raises OSError."""
+def write_run(
+    folder: Path, title: str, drawn: tuple[int, str] | None, tape: Tape, verdict: Verdict, recording: Recording
+) -> None:
+    """Write everything into the folder, which is made; `latest` beside it then points there. Raises OSError.
+
+    `drawn` is the seed of the history and the name of its plan, None for a scenario, which draws nothing.
+    """
     folder.mkdir(parents=True)
     _write_lines(folder / TAPE, (draw._asdict() for draw in tape.draws))
     legend = (f"# {mark.value}  {mark.meaning}\n" for mark in Mark)
@@ -54,8 +59,9 @@ def write_run(folder: Path, seed: int, plan_name: str, tape: Tape, verdict: Verd
     _write_lines(folder / HISTORY, map(asdict, recording.operations))
     _write_lines(folder / COORDINATOR, (_message(seconds, each) for seconds, each in recording.exchanges))
     record = {
-        "seed": seed,
-        "plan": plan_name,
+        "title": title,
+        "seed": drawn[0] if drawn else None,
+        "plan": drawn[1] if drawn else None,
         "ending": str(verdict.ending),
         "property": verdict.property,
         "message": verdict.message,
@@ -66,8 +72,8 @@ def write_run(folder: Path, seed: int, plan_name: str, tape: Tape, verdict: Verd
     }
     (folder / VERDICT).write_text(json.dumps(record, indent=2) + "\n", "utf-8")
     failure = "" if verdict.ending is Ending.HELD else f"{verdict.property}: {verdict.message}".lstrip(": ")
-    replay = f"chsim simulate replay {folder}"
-    (folder / STORY).write_text(story_page(f"seed {seed}", verdict.ending, failure, replay, recording), "utf-8")
+    replay = f"chsim simulate replay {folder}" if drawn else ""
+    (folder / STORY).write_text(story_page(title, verdict.ending, failure, replay, recording), "utf-8")
     _point_latest_at(folder)
 
 
@@ -75,6 +81,8 @@ def read_run(folder: Path) -> RecordedRun:
     """Raises NotARun."""
     try:
         record = json.loads((folder / VERDICT).read_text("utf-8"))
+        if record["seed"] is None:
+            raise NotARun(f"{folder} is of a scenario: play it again with --scenario")
         lines = (folder / TAPE).read_text("utf-8").splitlines()
         draws = [Draw(**json.loads(line)) for line in lines]
         verdict = Verdict(Ending(record["ending"]), str(record["property"]), str(record["message"]))

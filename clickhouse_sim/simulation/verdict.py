@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from clickhouse_sim.simulation.errors import ScenarioError
 from clickhouse_sim.simulation.history import DidNotConverge, Plan, Report, simulate
 from clickhouse_sim.simulation.loop import SimulationError
 from clickhouse_sim.simulation.properties.broken import PropertyBroken
@@ -43,8 +45,15 @@ class Verdict:
 
 def judge(seed: int, plan: Plan, *, tape: Tape | None = None, recording: Recording | None = None) -> Verdict:
     """Run the history of a seed, or of the tape, and say how it ended. Raises nothing that the history raises."""
+    return judged(lambda: simulate(seed, plan, tape=tape, recording=recording), recording)
+
+
+def judged(play: Callable[[], Report | None], recording: Recording | None) -> Verdict:
+    """Play, and say how it ended."""
     try:
-        verdict = Verdict(Ending.HELD, report=simulate(seed, plan, tape=tape, recording=recording))
+        verdict = Verdict(Ending.HELD, report=play())
+    except ScenarioError:
+        raise
     except Exception as problem:
         verdict = _verdict_on(_innermost(problem))
     if recording is not None and verdict.ending is not Ending.HELD:

@@ -158,6 +158,10 @@ class World(Generic[S]):
         gates = list(self._paused.values())
         self._loop.freeze((lambda context: any(belongs_to(context, gate) for gate in gates)) if gates else None)
 
+    def now(self) -> float:
+        """Virtual seconds since the world began."""
+        return self._loop.time()
+
     @property
     def running(self) -> list[str]:
         """Names of the replicas that live, sorted."""
