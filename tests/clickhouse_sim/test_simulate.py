@@ -125,7 +125,7 @@ def test_the_exit_code_says_how_it_ended(
     problem: Exception, exit_code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verdict, "simulate", _raising(problem))
-    result = chsim("--seed", "1", "--runs", str(tmp_path))
+    result = chsim("--seed", "1", "--format", "pretty", "--runs", str(tmp_path))
     assert result.exit_code == exit_code
     assert said in result.output
     assert chsim("--seeds", "1..3", "--runs", str(tmp_path)).exit_code == exit_code
