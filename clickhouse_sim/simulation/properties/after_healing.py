@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from clickhouse_sim.simulation.deduplication_ledger import DeduplicationLedger
 from clickhouse_sim.simulation.insert_workload import ROWS_PER_BLOCK, InsertHistory, Way, block_of
+from clickhouse_sim.simulation.properties.broken import PropertyBroken
 from coordinator.api import Session
 from replica.dedup.hashes import DeduplicationVersion, HashKind
 from replica.dedup.info import DeduplicationInfo
@@ -21,9 +22,13 @@ from replica.storage.part_codec import ArrowCodec
 from replica.table_structure import TableStructure
 from replica.znodes import TableZnodes
 
-
-class PropertyBroken(Exception):
-    """A property does not hold; the message says which, and the first evidence."""
+ONCE = "every acknowledged block is there exactly once"
+WINDOW = "an id stays as long as the window holds it"
+NOT_WITHOUT_ROWS = "no id is there without its rows"
+EQUAL = "replicas have equal parts"
+ON_DISK = "what is registered is on the disk"
+QUEUE = "virtual parts are current parts and the queue"
+NOTHING_LEFT = "queues drain and locks go"
 
 
 Id = tuple[HashKind, str]
@@ -73,10 +78,10 @@ async def check_every_acknowledged_block_once(
         number = keys[0] // ROWS_PER_BLOCK
         if max(found) > times or (number in history.acknowledged and min(found) < 1):
             raise PropertyBroken(
-                f"{name}: the rows {keys} of block {number} are there {found} times, not 1 to {times}"
+                ONCE, f"{name}: the rows {keys} of block {number} are there {found} times, not 1 to {times}"
             )
     if copies:
-        raise PropertyBroken(f"{name}: rows that nobody inserted: {sorted(copies)[:5]}")
+        raise PropertyBroken(ONCE, f"{name}: rows that nobody inserted: {sorted(copies)[:5]}")
 
 
 async def check_ids_have_their_rows(
@@ -88,15 +93,16 @@ async def check_ids_have_their_rows(
     for kind in HashKind:
         for block_id in await session.children(table.deduplication_directory(kind)):
             if (kind, block_id) not in keys:
-                raise PropertyBroken(f"{kind}/{block_id} is the id of no block")
+                raise PropertyBroken(NOT_WITHOUT_ROWS, f"{kind}/{block_id} is the id of no block")
             if not stored.issuperset(keys[kind, block_id]):
-                raise PropertyBroken(f"{name}: {kind}/{block_id} is there, and its rows {keys[kind, block_id]} not")
+                missing = f"{name}: {kind}/{block_id} is there, and its rows {keys[kind, block_id]} are not"
+                raise PropertyBroken(NOT_WITHOUT_ROWS, missing)
 
 
 def check_forgotten(ledger: DeduplicationLedger) -> None:
     """Every deduplication id stayed as long as the window held it."""
     if ledger.too_early:
-        raise PropertyBroken(f"forgotten inside of the window of {ledger.kind}: {ledger.too_early[:5]}")
+        raise PropertyBroken(WINDOW, f"forgotten inside of the window of {ledger.kind}: {ledger.too_early[:5]}")
 
 
 async def check_equal_parts(session: Session, table: TableZnodes) -> None:
@@ -109,12 +115,14 @@ async def check_equal_parts(session: Session, table: TableZnodes) -> None:
         found = await session.get_many([table.replica(replica).part(name) for name in names])
         for name, answer in zip(names, found, strict=True):
             if answer is not None and contents.setdefault(name, answer[0]) != answer[0]:
-                raise PropertyBroken(f"part {name} of {replica} has other content than elsewhere")
+                raise PropertyBroken(EQUAL, f"part {name} of {replica} has other content than elsewhere")
     (first, parts), *others = maximal.items()
     for replica, other_parts in others:
         if other_parts != parts:
             differing = sorted(set(parts) ^ set(other_parts))
-            raise PropertyBroken(f"{first} and {replica} have other parts: {', '.join(map(str, differing[:5]))}")
+            raise PropertyBroken(
+                EQUAL, f"{first} and {replica} have other parts: {', '.join(map(str, differing[:5]))}"
+            )
 
 
 async def check_parts_on_disk(session: Session, name: str, server: Server, table: TableZnodes) -> None:
@@ -122,9 +130,9 @@ async def check_parts_on_disk(session: Session, name: str, server: Server, table
     on_disk = (await server.scan("system", "parts")).to_pylist()
     registered = await session.children(table.replica(name).parts)
     if missing := sorted(set(registered) - {row["name"] for row in on_disk}):
-        raise PropertyBroken(f"{name} has registered parts that it does not have: {missing[:5]}")
+        raise PropertyBroken(ON_DISK, f"{name} has registered parts that it does not have: {missing[:5]}")
     if unregistered := sorted({row["name"] for row in on_disk if row["active"]} - set(registered)):
-        raise PropertyBroken(f"{name} shows parts that it has not registered: {unregistered[:5]}")
+        raise PropertyBroken(ON_DISK, f"{name} shows parts that it has not registered: {unregistered[:5]}")
 
 
 def check_queue(name: str, server: Server) -> None:
@@ -137,14 +145,14 @@ def check_queue(name: str, server: Server) -> None:
         state.queue.check_invariant()
         PartSet(part.name for part in state.store.active_parts())
     except LogicalError as problem:
-        raise PropertyBroken(f"{name}: {problem}") from problem
+        raise PropertyBroken(QUEUE, f"{name}: {problem}") from problem
 
 
 async def check_nothing_left_over(session: Session, table: TableZnodes) -> None:
     """No queue entry and no lock of a block number remains."""
     for replica in await session.children(table.replicas):
         if waiting := await session.children(table.replica(replica).queue):
-            raise PropertyBroken(f"{replica} still has {waiting[:5]} in its queue")
+            raise PropertyBroken(NOTHING_LEFT, f"{replica} still has {waiting[:5]} in its queue")
     for partition in await session.children(table.block_numbers):
         if locks := await session.children(table.partition(partition)):
-            raise PropertyBroken(f"partition {partition} still has the locks {locks[:5]}")
+            raise PropertyBroken(NOTHING_LEFT, f"partition {partition} still has the locks {locks[:5]}")
