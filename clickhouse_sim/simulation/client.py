@@ -80,7 +80,7 @@ class SimulatedClient:
         return await self._outcome(replica, {"what": "insert together", "table": table, "tokens": listed}, block)
 
     async def _outcome(self, replica: str, header: dict[str, Any], block: pa.Table) -> BlockOutcome:
-        told = {"what": header["what"], "into": header["table"], "rows": str(_ends(block))}
+        told = {"what": "insert", "into": header["table"], "rows": str(_ends(block))}
         with self._recorded(replica, told) as answered:
             outcome = from_json(await self._ask(replica, header, _to_bytes(block)))
             assert isinstance(outcome, BlockOutcome)
