@@ -87,6 +87,22 @@ class DropTable:
 
 
 @dataclass(frozen=True, slots=True)
+class AlterSettings:
+    """ALTER TABLE … MODIFY SETTING or RESET SETTING, of the table on this server; no rows.
+
+    The settings in `modified` get these values, those in `reset` lose theirs and have the default again.
+    """
+
+    database: str
+    table: str
+    modified: Mapping[str, str] = field(default_factory=dict)
+    reset: tuple[str, ...] = ()
+
+
+AlterCommand = AlterSettings
+
+
+@dataclass(frozen=True, slots=True)
 class DropReplica:
     """SYSTEM DROP REPLICA: takes the znodes of `replica`, another one of the table that is not active; no rows."""
 
@@ -141,7 +157,7 @@ class RestartReplica:
 
 
 SystemCommand = DropReplica | SwitchAction | SyncReplica | RestartReplica
-Command = CreateTable | DropTable | DescribeTable | OptimizeTable | ListTables | SystemCommand
+Command = CreateTable | DropTable | DescribeTable | OptimizeTable | ListTables | AlterCommand | SystemCommand
 
 # --- inserts -------------------------------------------------------------------------------------------------
 
@@ -204,7 +220,7 @@ _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
         *(CreateTable, DropTable, DescribeTable, OptimizeTable, ListTables),
-        *(DropReplica, SwitchAction, SyncReplica, RestartReplica),
+        *(AlterSettings, DropReplica, SwitchAction, SyncReplica, RestartReplica),
         *(InsertOptions, BlockOutcome),
     )
 }
@@ -224,6 +240,8 @@ def from_json(text: str | bytes) -> Any:
             record["columns"] = tuple(ColumnDefinition(**column) for column in record["columns"])
         if kind is OptimizeTable:
             record["deduplicate_by"] = tuple(record["deduplicate_by"])
+        if kind is AlterSettings:
+            record["reset"] = tuple(record["reset"])
         if kind is SwitchAction:
             record["action"] = Action(record["action"])
         if kind is SyncReplica:

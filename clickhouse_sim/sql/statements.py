@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass
 
+from clickhouse_sim.sql.alter import parse_alter
 from clickhouse_sim.sql.create import parse_create
 from clickhouse_sim.sql.drop import parse_drop
 from clickhouse_sim.sql.insert import InsertValues, parse_insert
@@ -12,7 +13,7 @@ from clickhouse_sim.sql.optimize import Optimization, parse_optimize
 from clickhouse_sim.sql.select import Query, parse_select
 from clickhouse_sim.sql.system import parse_system
 from clickhouse_sim.sql.tokens import Cursor, split_statements
-from replica.commands import CreateTable, DescribeTable, DropTable, SystemCommand
+from replica.commands import AlterCommand, CreateTable, DescribeTable, DropTable, SystemCommand
 from replica.errors import ClickHouseError, NotImplementedInModel, SqlSyntaxError
 
 
@@ -25,12 +26,13 @@ class ShowTables:
 
 _BEGINNING = 40
 
-Statement = CreateTable | DropTable | InsertValues | Query | ShowTables | DescribeTable | Optimization | SystemCommand
+Ddl = CreateTable | DropTable | AlterCommand
+Statement = Ddl | InsertValues | Query | ShowTables | DescribeTable | Optimization | SystemCommand
 
 # First words of statements that ClickHouse has and the model has not.
 _ABSENT = frozenset(
     (
-        *("ALTER", "ATTACH", "BACKUP", "CHECK", "DELETE", "DETACH", "EXCHANGE", "EXISTS", "EXPLAIN", "GRANT"),
+        *("ATTACH", "BACKUP", "CHECK", "DELETE", "DETACH", "EXCHANGE", "EXISTS", "EXPLAIN", "GRANT"),
         *("KILL", "MOVE", "RENAME", "RESTORE", "REVOKE", "SET", "TRUNCATE", "UNDROP", "UPDATE"),
         *("USE", "WATCH"),
     )
@@ -95,6 +97,8 @@ def _parse(cursor: Cursor) -> Statement:
         return parse_optimize(cursor)
     if first == "DROP":
         return parse_drop(cursor)
+    if first == "ALTER":
+        return parse_alter(cursor)
     if first == "SYSTEM":
         return parse_system(cursor)
     if first in ("DESCRIBE", "DESC"):
@@ -103,7 +107,7 @@ def _parse(cursor: Cursor) -> Statement:
         return _parse_show(cursor)
     if first in _ABSENT:
         raise NotImplementedInModel(f"{first} is not in the model")
-    raise cursor.error("CREATE or DROP TABLE, INSERT, SELECT, OPTIMIZE TABLE, SYSTEM, SHOW TABLES or DESCRIBE TABLE")
+    raise cursor.error("CREATE, ALTER, OPTIMIZE or DROP TABLE, INSERT, SELECT, SYSTEM, SHOW TABLES or DESCRIBE TABLE")
 
 
 def _parse_describe(cursor: Cursor) -> DescribeTable:
