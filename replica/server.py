@@ -14,8 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from coordinator.api import CoordinationError
+from replica.alter_settings import altered
 from replica.catalog import Catalog
 from replica.commands import (
+    AlterSettings,
     BlockOutcome,
     Command,
     CreateTable,
@@ -146,6 +148,9 @@ class Server:
             case DropTable():
                 await self._drop(command)
                 return []
+            case AlterSettings():
+                await self._alter_settings(command)
+                return []
             case SwitchAction():
                 for table in self._meant(command):
                     table.state.switch(command.action, stop=command.stop)
@@ -198,6 +203,14 @@ class Server:
             await table.shut_down(TableIsDropped(f"Table {table.state.full_name} is dropped"))
             self._drops.begin(table.definition)
         await self._drops.wait(command.database, command.table)
+
+    async def _alter_settings(self, command: AlterSettings) -> None:
+        async with self._one_definition_at_a_time:
+            table = self.table(command.database, command.table)
+            table.state.writable_session()  # ClickHouse refuses any ALTER of a read-only table
+            definition = altered(table.definition, command)
+            await self._catalog.add(definition)
+            table.change_settings(definition)
 
     async def _restart(self, command: RestartReplica) -> None:
         async with self._one_definition_at_a_time:

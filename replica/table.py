@@ -24,6 +24,7 @@ from replica.optimize import Optimize
 from replica.part_name import PartName
 from replica.partition import check_partition_id
 from replica.registration import add_later_znodes, create_or_join
+from replica.settings import MergeTreeSettings
 from replica.storage.file_names import table_folder
 from replica.storage.part_store import PartStore
 from replica.sync import sync_replica
@@ -112,6 +113,11 @@ class ReplicatedTable:
                 await asyncio.sleep(_RETRY_SECONDS)
 
     # --- what it is asked ------------------------------------------------------------------------------------
+
+    def change_settings(self, definition: CreateTable) -> None:
+        """Go on by a definition that differs in its settings only, from now on."""
+        self.definition = definition
+        self.state.change_settings(MergeTreeSettings.from_text(definition.settings))
 
     async def insert(self, options: InsertOptions, source_number: int, block: pa.Table) -> BlockOutcome:
         with self.state.requests.insert():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from replica.blockers import Blockers
 from replica.commands import Action
@@ -21,7 +21,7 @@ from replica.pools import Pools
 from replica.queue import ReplicationQueue
 from replica.running_operations import RunningOperations
 from replica.session import ServerSession, SessionKeeper
-from replica.settings import ServerSettings
+from replica.settings import MergeTreeSettings, ServerSettings
 from replica.storage.part_store import PartStore, StoredPart
 from replica.sync import Puller
 from replica.table_requests import TableRequests
@@ -67,6 +67,7 @@ class TableState:
         self.queue_changed = asyncio.Event()
         self.queue_progress = asyncio.Condition()
         self.parts_changed = asyncio.Event()
+        self.settings_changed = asyncio.Event()
         self.uncertain_parts = UncertainParts()
         self.last_queue_update_exception = ""
         self.last_queue_update = 0.0
@@ -154,6 +155,14 @@ class TableState:
         if self._puller is None or self.is_readonly:
             raise self._readonly_error()
         return self._puller
+
+    def change_settings(self, settings: MergeTreeSettings) -> None:
+        """Let everything go by other settings of the table at once; what sleeps by the old ones looks again."""
+        self.structure = replace(self.structure, settings=settings)
+        self.store.fsync = bool(settings.fsync_after_insert)
+        self.settings_changed.set()
+        self.queue_changed.set()
+        self.parts_changed.set()
 
     def switch(self, action: Action, *, stop: bool) -> None:
         """Stop an action of this table, or let it go on at once."""

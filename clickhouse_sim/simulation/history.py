@@ -16,7 +16,7 @@ from clickhouse_sim.simulation.faults import Faults
 from clickhouse_sim.simulation.insert_workload import InsertHistory, insert_blocks
 from clickhouse_sim.simulation.loop import SimulatedLoop, run
 from clickhouse_sim.simulation.network import CALM
-from clickhouse_sim.simulation.operator import intervene_now_and_again, optimize_now_and_again, start_everything
+from clickhouse_sim.simulation.operator import intervene_now_and_again, let_everything_go, optimize_now_and_again
 from clickhouse_sim.simulation.properties import (
     PropertyBroken,
     check_equal_parts,
@@ -25,6 +25,7 @@ from clickhouse_sim.simulation.properties import (
     check_nothing_left_over,
     check_parts_on_disk,
     check_queue,
+    check_settings,
 )
 from clickhouse_sim.simulation.tape import Tape
 from clickhouse_sim.simulation.world import World
@@ -159,7 +160,7 @@ class _History:
             watching.cancel()
             faults.heal()
             await intervening
-            await start_everything(self._operator(), REPLICAS)
+            await let_everything_go(self._operator(), REPLICAS)
 
     async def _report(self, session: Session, faults: Faults) -> Report:
         log_names = await session.children(TABLE.log)
@@ -263,6 +264,7 @@ class _History:
                 await check_every_acknowledged_block_once(name, server, self._history, self._ledger.forgotten)
                 await check_parts_on_disk(session, name, server, TABLE)
                 check_queue(name, server)
+                check_settings(name, server, self._definition.settings)
             await check_equal_parts(session, TABLE)
             await check_nothing_left_over(session, TABLE)
         except PropertyBroken as broken:

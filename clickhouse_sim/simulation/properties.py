@@ -90,6 +90,13 @@ def check_queue(name: str, server: Server) -> None:
         raise PropertyBroken(f"{name}: {problem}") from problem
 
 
+def check_settings(name: str, server: Server, expected: Mapping[str, str]) -> None:
+    """A replica has the settings that it was created with, once every alteration was taken back."""
+    found = server.table(DEFAULT_DATABASE, "t").definition.settings
+    if found != expected:
+        raise PropertyBroken(f"{name} has the settings {dict(found)}, not {dict(expected)}")
+
+
 async def check_nothing_left_over(session: Session, table: TableZnodes) -> None:
     """No queue entry and no lock of a block number remains."""
     for replica in await session.children(table.replicas):

@@ -13,7 +13,7 @@ from clickhouse_sim.cluster.endpoint_client import EndpointClient, Insert
 from clickhouse_sim.sql.insert import InsertValues
 from clickhouse_sim.sql.optimize import Optimization
 from clickhouse_sim.sql.select import Answer, Query, TableName, scanned
-from replica.commands import ColumnDefinition, CreateTable, DescribeTable, DropTable, ListTables
+from replica.commands import AlterSettings, ColumnDefinition, CreateTable, DescribeTable, DropTable, ListTables
 from replica.errors import ClickHouseError, TableIsReadOnly
 from replica.schema import TableSchema
 
@@ -22,7 +22,7 @@ SYSTEM = "system"
 
 @dataclass(frozen=True, slots=True)
 class DdlOutcome:
-    """What became of CREATE or DROP TABLE on one replica: `error` is None where it worked."""
+    """What became of CREATE, DROP or ALTER TABLE on one replica: `error` is None where it worked."""
 
     replica: str
     error: ClickHouseError | None
@@ -34,12 +34,12 @@ def create_table(statement: CreateTable, clients: Mapping[str, EndpointClient]) 
     return [DdlOutcome(name, _error_of(client, shared)) for name, client in clients.items()]
 
 
-def drop_table(statement: DropTable, clients: Mapping[str, EndpointClient]) -> list[DdlOutcome]:
-    """Drop the table on each of the replicas, one after another, on all in spite of errors."""
+def run_on_each(statement: DropTable | AlterSettings, clients: Mapping[str, EndpointClient]) -> list[DdlOutcome]:
+    """Run it on each of the replicas, one after another, on all in spite of errors."""
     return [DdlOutcome(name, _error_of(client, statement)) for name, client in clients.items()]
 
 
-def _error_of(client: EndpointClient, statement: CreateTable | DropTable) -> ClickHouseError | None:
+def _error_of(client: EndpointClient, statement: CreateTable | DropTable | AlterSettings) -> ClickHouseError | None:
     try:
         client.execute(statement)
     except ClickHouseError as error:

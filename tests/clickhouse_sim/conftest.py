@@ -20,7 +20,9 @@ from clickhouse_sim.cli.main import main
 from clickhouse_sim.cluster.folder import COORDINATOR, ClusterFolder, Settings
 from clickhouse_sim.cluster.processes import ProcessId, start_of
 from coordinator.server import CoordinatorServer
+from replica.alter_settings import altered
 from replica.commands import (
+    AlterSettings,
     BlockOutcome,
     Command,
     CreateTable,
@@ -104,6 +106,9 @@ class ToyServer:
                 if command.table not in self.tables and not command.if_exists:
                     raise UnknownTable(f"Table default.{command.table} does not exist.")
                 self.tables.pop(command.table, None)
+                return []
+            case AlterSettings():
+                self.tables[command.table] = altered(self.tables[command.table], command)
                 return []
             case DropReplica() | SwitchAction() | SyncReplica() | RestartReplica():
                 self.system_commands.append(command)
