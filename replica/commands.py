@@ -56,6 +56,14 @@ class DescribeTable:
 
 
 @dataclass(frozen=True, slots=True)
+class ShowCreateTable:
+    """Answers one row: {statement}, the CREATE TABLE that makes the table again."""
+
+    database: str
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
 class OptimizeTable:
     """OPTIMIZE TABLE: one row for each partition that was looked at: {partition_id, new_part, reason}.
 
@@ -157,7 +165,8 @@ class RestartReplica:
 
 
 SystemCommand = DropReplica | SwitchAction | SyncReplica | RestartReplica
-Command = CreateTable | DropTable | DescribeTable | OptimizeTable | ListTables | AlterCommand | SystemCommand
+Question = DescribeTable | ShowCreateTable | ListTables
+Command = CreateTable | DropTable | Question | OptimizeTable | AlterCommand | SystemCommand
 
 # --- inserts -------------------------------------------------------------------------------------------------
 
@@ -219,7 +228,7 @@ class BlockOutcome:
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
-        *(CreateTable, DropTable, DescribeTable, OptimizeTable, ListTables),
+        *(CreateTable, DropTable, DescribeTable, ShowCreateTable, OptimizeTable, ListTables),
         *(AlterSettings, DropReplica, SwitchAction, SyncReplica, RestartReplica),
         *(InsertOptions, BlockOutcome),
     )

@@ -28,13 +28,16 @@ from replica.commands import (
     ListTables,
     OptimizeTable,
     RestartReplica,
+    ShowCreateTable,
     SwitchAction,
     SyncReplica,
 )
+from replica.create_statement import create_statement
 from replica.drop import Drops
 from replica.environment import Environment, PartFiles, PartRequest
 from replica.errors import (
     BadArguments,
+    CannotGetCreateTableQuery,
     KeeperException,
     NoSuchDataPart,
     TableAlreadyExists,
@@ -166,6 +169,8 @@ class Server:
                 return []
             case DescribeTable():
                 return self._describe(command)
+            case ShowCreateTable():
+                return [{"statement": self._create_statement(command)}]
             case OptimizeTable():
                 return await self.table(command.database, command.table).optimize(command)
             case ListTables():
@@ -210,7 +215,7 @@ class Server:
             table.state.writable_session()  # ClickHouse refuses any ALTER of a read-only table
             definition = altered(table.definition, command)
             await self._catalog.add(definition)
-            table.change_settings(definition)
+            table.state.change_settings(definition)
 
     async def _restart(self, command: RestartReplica) -> None:
         async with self._one_definition_at_a_time:
@@ -251,6 +256,15 @@ class Server:
             }
             for column in schema.columns
         ]
+
+    def _create_statement(self, command: ShowCreateTable) -> str:
+        if command.database == SYSTEM_DATABASE:
+            raise UnknownTable(f"There is no metadata of table {command.table} in database {SYSTEM_DATABASE}")
+        try:
+            state = self.table(command.database, command.table).state
+        except UnknownTable as problem:
+            raise CannotGetCreateTableQuery(problem.message) from problem
+        return create_statement(state.definition, state.structure)
 
     def _list_tables(self) -> list[dict[str, Any]]:
         own = [

@@ -24,7 +24,6 @@ from replica.optimize import Optimize
 from replica.part_name import PartName
 from replica.partition import check_partition_id
 from replica.registration import add_later_znodes, create_or_join
-from replica.settings import MergeTreeSettings
 from replica.storage.file_names import table_folder
 from replica.storage.part_store import PartStore
 from replica.sync import sync_replica
@@ -44,7 +43,6 @@ class ReplicatedTable:
 
     def __init__(self, server: ServerShare, definition: CreateTable, macros: dict[str, str]) -> None:
         """Raises the ClickHouseError of whatever is wrong in the definition."""
-        self.definition = definition
         structure = TableStructure.from_definition(definition)
         store = PartStore(
             server.environment.disk,
@@ -54,9 +52,11 @@ class ReplicatedTable:
         )
         znodes = replica_znodes(definition, macros)
         self._life: asyncio.Task[None] | None = None
-        self.state = TableState(
-            server, definition.database, definition.table, definition.uuid, structure, znodes, store
-        )
+        self.state = TableState(server, definition, structure, znodes, store)
+
+    @property
+    def definition(self) -> CreateTable:
+        return self.state.definition
 
     @property
     def creator_info(self) -> str:
@@ -113,11 +113,6 @@ class ReplicatedTable:
                 await asyncio.sleep(_RETRY_SECONDS)
 
     # --- what it is asked ------------------------------------------------------------------------------------
-
-    def change_settings(self, definition: CreateTable) -> None:
-        """Go on by a definition that differs in its settings only, from now on."""
-        self.definition = definition
-        self.state.change_settings(MergeTreeSettings.from_text(definition.settings))
 
     async def insert(self, options: InsertOptions, source_number: int, block: pa.Table) -> BlockOutcome:
         with self.state.requests.insert():

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from replica.blockers import Blockers
-from replica.commands import Action
+from replica.commands import Action, CreateTable
 from replica.environment import Environment
 from replica.errors import TableIsReadOnly
 from replica.insert.block_number import BlockNumbers
@@ -47,18 +47,17 @@ class TableState:
     def __init__(
         self,
         server: ServerShare,
-        database: str,
-        name: str,
-        uuid: str,
+        definition: CreateTable,
         structure: TableStructure,
         znodes: ReplicaZnodes,
         store: PartStore,
     ) -> None:
         self.server = server
         self.environment = server.environment
-        self.database = database
-        self.name = name
-        self.uuid = uuid
+        self.definition = definition
+        self.database = database = definition.database
+        self.name = name = definition.table
+        self.uuid = uuid = definition.uuid
         self.structure = structure
         self.znodes = znodes
         self.store = store
@@ -156,8 +155,10 @@ class TableState:
             raise self._readonly_error()
         return self._puller
 
-    def change_settings(self, settings: MergeTreeSettings) -> None:
-        """Let everything go by other settings of the table at once; what sleeps by the old ones looks again."""
+    def change_settings(self, definition: CreateTable) -> None:
+        """Go at once by a definition that differs in its settings only; what sleeps by the old ones looks again."""
+        settings = MergeTreeSettings.from_text(definition.settings)
+        self.definition = definition
         self.structure = replace(self.structure, settings=settings)
         self.store.fsync = bool(settings.fsync_after_insert)
         self.settings_changed.set()

@@ -21,14 +21,16 @@ from clickhouse_sim.sql.run import (
     answer,
     create_table,
     describe,
+    exists,
     insert_of,
     optimize,
     run_on_each,
     show_tables,
 )
 from clickhouse_sim.sql.select import Answer, Query
-from clickhouse_sim.sql.statements import ShowTables, Statement, first_words, parse_statements
-from replica.commands import AlterSettings, CreateTable, DescribeTable, DropTable, SystemCommand
+from clickhouse_sim.sql.show import ExistsTable, ShowTables
+from clickhouse_sim.sql.statements import Question, Statement, first_words, parse_statements
+from replica.commands import AlterSettings, CreateTable, DescribeTable, DropTable, ShowCreateTable, SystemCommand
 
 
 def run_sql(text: str, folder: Path, replica: str | None, renderer: Renderer) -> None:
@@ -79,7 +81,7 @@ def _insert(
 
 
 def _ask(
-    statement: Query | Optimization | ShowTables | DescribeTable | SystemCommand,
+    statement: Question | Optimization | SystemCommand,
     name: str,
     client: EndpointClient,
     renderer: Renderer,
@@ -91,7 +93,9 @@ def _ask(
             _show(optimize(statement, client), renderer)
         case ShowTables():
             _show(show_tables(statement.database, client), renderer)
-        case DescribeTable():
+        case ExistsTable():
+            _show(exists(statement, client), renderer)
+        case DescribeTable() | ShowCreateTable():
             _show(describe(statement, client), renderer)
         case _:
             client.execute(statement)

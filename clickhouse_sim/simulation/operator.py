@@ -53,7 +53,7 @@ async def optimize_now_and_again(
 async def intervene_now_and_again(
     client: SimulatedClient, chance: Chance, replicas: list[str], times: int, pause_seconds: int
 ) -> None:
-    """So many statements at drawn replicas; what was stopped or altered is put back after a while, if that arrives."""
+    """So many statements at drawn replicas; what was stopped or altered is put back later, if that arrives."""
     for _ in range(times):
         await _pause(chance, pause_seconds)
         replica = chance.choose("replica to intervene on", replicas)

@@ -13,7 +13,16 @@ from clickhouse_sim.cluster.endpoint_client import EndpointClient, Insert
 from clickhouse_sim.sql.insert import InsertValues
 from clickhouse_sim.sql.optimize import Optimization
 from clickhouse_sim.sql.select import Answer, Query, TableName, scanned
-from replica.commands import AlterSettings, ColumnDefinition, CreateTable, DescribeTable, DropTable, ListTables
+from clickhouse_sim.sql.show import ExistsTable
+from replica.commands import (
+    AlterSettings,
+    ColumnDefinition,
+    CreateTable,
+    DescribeTable,
+    DropTable,
+    ListTables,
+    ShowCreateTable,
+)
 from replica.errors import ClickHouseError, TableIsReadOnly
 from replica.schema import TableSchema
 
@@ -92,7 +101,14 @@ def show_tables(database: str, client: EndpointClient) -> Answer:
     return Answer(("name",), tuple((name,) for name in names))
 
 
-def describe(statement: DescribeTable, client: EndpointClient) -> Answer:
-    """The columns of a table, one a row."""
+def exists(statement: ExistsTable, client: EndpointClient) -> Answer:
+    """Whether the server has the table: 1 or 0."""
+    wanted = (statement.database, statement.table)
+    found = any((row["database"], row["name"]) == wanted for row in client.execute(ListTables()))
+    return Answer(("result",), ((int(found),),))
+
+
+def describe(statement: DescribeTable | ShowCreateTable, client: EndpointClient) -> Answer:
+    """The columns of a table, one a row; or the one row of SHOW CREATE TABLE."""
     rows = client.execute(statement)
     return Answer(tuple(rows[0]), tuple(tuple(row.values()) for row in rows))

@@ -35,12 +35,15 @@ from replica.commands import (
     OptimizeTable,
     PartOutcome,
     RestartReplica,
+    ShowCreateTable,
     SwitchAction,
     SyncReplica,
 )
+from replica.create_statement import create_statement
 from replica.endpoint import Endpoint
 from replica.errors import TableAlreadyExists, UnknownTable
 from replica.schema import TableSchema, conform
+from replica.table_structure import TableStructure
 
 _QUEUE = pa.schema(
     [
@@ -116,6 +119,9 @@ class ToyServer:
             case OptimizeTable():
                 self.optimized.append(command)
                 return [{"partition_id": "all", "new_part": "all_0_1_1", "reason": ""}]
+            case ShowCreateTable():
+                made = self.tables[command.table]
+                return [{"statement": create_statement(made, TableStructure.from_definition(made))}]
             case ListTables():
                 own = [{"database": "default", "name": name, "engine": "ReplicatedMergeTree"} for name in self.tables]
                 return [*own, {"database": "system", "name": "parts", "engine": "System"}]
