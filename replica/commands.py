@@ -164,7 +164,15 @@ class RestartReplica:
     table: str
 
 
-SystemCommand = DropReplica | SwitchAction | SyncReplica | RestartReplica
+@dataclass(frozen=True, slots=True)
+class RestoreReplica:
+    """SYSTEM RESTORE REPLICA: makes the znodes again, that are gone, from what this server has; no rows."""
+
+    database: str
+    table: str
+
+
+SystemCommand = DropReplica | SwitchAction | SyncReplica | RestartReplica | RestoreReplica
 Question = DescribeTable | ShowCreateTable | ListTables
 Command = CreateTable | DropTable | Question | OptimizeTable | AlterCommand | SystemCommand
 
@@ -229,7 +237,7 @@ _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
         *(CreateTable, DropTable, DescribeTable, ShowCreateTable, OptimizeTable, ListTables),
-        *(AlterSettings, DropReplica, SwitchAction, SyncReplica, RestartReplica),
+        *(AlterSettings, DropReplica, SwitchAction, SyncReplica, RestartReplica, RestoreReplica),
         *(InsertOptions, BlockOutcome),
     )
 }

@@ -28,6 +28,7 @@ from replica.commands import (
     ListTables,
     OptimizeTable,
     RestartReplica,
+    RestoreReplica,
     ShowCreateTable,
     SwitchAction,
     SyncReplica,
@@ -49,6 +50,7 @@ from replica.errors import (
 from replica.insert.retries import KeeperRetries
 from replica.pools import Pools
 from replica.quoting import did_you_mean
+from replica.restoration import check_restorable, put_parts_aside
 from replica.session import SessionKeeper
 from replica.settings import ServerSettings
 from replica.system_tables import SYSTEM_TABLES, Asked, scan_system_table, system_table
@@ -167,6 +169,9 @@ class Server:
             case RestartReplica():
                 await self._restart(command)
                 return []
+            case RestoreReplica():
+                await self._restore(command)
+                return []
             case DescribeTable():
                 return self._describe(command)
             case ShowCreateTable():
@@ -223,6 +228,20 @@ class Server:
             await table.shut_down(TableIsBeingRestarted(f"Table {table.state.full_name} is restarting: try again"))
             assert self._share is not None
             await self._start(ReplicatedTable(self._share, table.definition, self._config.macros))
+
+    async def _restore(self, command: RestoreReplica) -> None:
+        async with self._one_definition_at_a_time:
+            table = self.table(command.database, command.table)
+            await check_restorable(table.state)
+            await table.shut_down(TableIsBeingRestarted(f"Table {table.state.full_name} is restored: try again"))
+            assert self._share is not None
+            restored = ReplicatedTable(self._share, table.definition, self._config.macros)
+            try:
+                await put_parts_aside(table.state)
+                await self._register(restored)
+            finally:
+                await self._start(restored)
+        await restored.wait_restored()
 
     def _meant(self, command: SwitchAction) -> list[ReplicatedTable]:
         if command.table:

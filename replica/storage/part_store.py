@@ -58,16 +58,25 @@ class TemporaryPart:
 
 
 class PartStore:
-    """The parts below one folder of the disk; `fsync` says whether a part is durable before it gets its name."""
+    """The parts below one folder of the disk."""
 
     def __init__(self, disk: Disk, codec: PartCodec, folder: str, *, fsync: bool) -> None:
         self._disk = disk
         self._codec = codec
         self._folder = folder
-        self.fsync = fsync
+        self._fsync = fsync
         self._parts: dict[PartName, StoredPart] = {}
         self._active = PartSet()
         self._temporary_numbers = itertools.count()
+
+    @property
+    def fsync(self) -> bool:
+        """Whether a part is durable before it gets its name."""
+        return self._fsync
+
+    @fsync.setter
+    def fsync(self, fsync: bool) -> None:
+        self._fsync = fsync
 
     # --- what is there ---------------------------------------------------------------------------------------
 
@@ -113,7 +122,7 @@ class PartStore:
         """
         temporary = TemporaryPart(f"{self._folder}/{prefix}{next(self._temporary_numbers)}", image)
         try:
-            await write_part(self._disk, temporary.folder, image.files, fsync=self.fsync)
+            await write_part(self._disk, temporary.folder, image.files, fsync=self._fsync)
         except OSError:
             with contextlib.suppress(OSError):
                 await self.discard(temporary)
@@ -128,7 +137,7 @@ class PartStore:
         self._parts[name] = part
         try:
             await self._disk.rename(temporary.folder, self._path(name))
-            if self.fsync:
+            if self._fsync:
                 await self._disk.fsync_folder(self._folder)
         except OSError:
             del self._parts[name]

@@ -35,6 +35,7 @@ from replica.commands import (
     OptimizeTable,
     PartOutcome,
     RestartReplica,
+    RestoreReplica,
     ShowCreateTable,
     SwitchAction,
     SyncReplica,
@@ -113,7 +114,7 @@ class ToyServer:
             case AlterSettings():
                 self.tables[command.table] = altered(self.tables[command.table], command)
                 return []
-            case DropReplica() | SwitchAction() | SyncReplica() | RestartReplica():
+            case DropReplica() | SwitchAction() | SyncReplica() | RestartReplica() | RestoreReplica():
                 self.system_commands.append(command)
                 return []
             case OptimizeTable():
