@@ -67,6 +67,8 @@ async def put_parts_aside(state: TableState) -> None:
     """Detach every part; those that count are to be attached again. Raises OSError, and may be repeated."""
     for part in state.store.parts():
         await state.store.detach(part, _RESTORING if part.state is PartState.ACTIVE else "ignored")
+    # Their names are given again: after a loss of power, no old part may lie where a new one was registered.
+    await state.environment.disk.fsync_folder(table_folder(state.database, state.name))
 
 
 async def attach_restored_parts(state: TableState, session: ServerSession) -> None:
@@ -80,7 +82,7 @@ async def attach_restored_parts(state: TableState, session: ServerSession) -> No
                 attaching = await _made_the_table(session, state.znodes)
                 for name in left:
                     await (_attach(state, name) if attaching else _leave_detached(state, name))
-                await state.environment.disk.fsync_folder(_detached(state))
+                    await state.environment.disk.fsync_folder(_detached(state))
             state.restored.set()
             return
         except (ClickHouseError, CoordinationError, OSError) as problem:

@@ -16,7 +16,13 @@ from clickhouse_sim.simulation.faults import Faults
 from clickhouse_sim.simulation.insert_workload import InsertHistory, insert_blocks
 from clickhouse_sim.simulation.loop import SimulatedLoop, run
 from clickhouse_sim.simulation.network import CALM
-from clickhouse_sim.simulation.operator import intervene_now_and_again, let_everything_go, optimize_now_and_again
+from clickhouse_sim.simulation.operator import (
+    intervene_now_and_again,
+    let_everything_go,
+    lose_tree,
+    optimize_now_and_again,
+    restore,
+)
 from clickhouse_sim.simulation.properties import (
     PropertyBroken,
     check_equal_parts,
@@ -67,8 +73,12 @@ class Plan:
     pause_seconds: int = 20
     faults: int = 10
     longest_down_seconds: int = 60
+    tree_is_lost: bool = False
     table_settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
+
+# When all is done, the coordination service loses the table.
+TREE_LOST = Plan(blocks_per_client=8, faults=8, pause_seconds=5, tree_is_lost=True)
 
 # What takes hours with the default settings happens within minutes: the log is cut, ids are forgotten, and a replica
 # that is down for long is lost and clones another one.
@@ -144,6 +154,8 @@ class _History:
         await self._converge(session)
         await self._forget(session)
         keeping.cancel()
+        if self._plan.tree_is_lost:
+            await self._lose_and_restore(session, faults)
         report = await self._report(session, faults)
         await session.close()
         return report
@@ -161,6 +173,17 @@ class _History:
             faults.heal()
             await intervening
             await let_everything_go(self._operator(), REPLICAS)
+
+    async def _lose_and_restore(self, session: Session, faults: Faults) -> None:
+        """The table's znodes go when all replicas have all parts; RESTORE REPLICA brings back every block once."""
+        await lose_tree(session, TABLE.root)
+        self._ledger.begin_anew()
+        async with asyncio.TaskGroup() as group:
+            for name in REPLICAS:
+                group.create_task(restore(self._operator(), name, session, TABLE.replica(name).root))
+            await faults.inject(self._plan.faults, self._plan.pause_seconds)
+            faults.heal()
+        await self._converge(session)
 
     async def _report(self, session: Session, faults: Faults) -> Report:
         log_names = await session.children(TABLE.log)

@@ -6,12 +6,14 @@ from __future__ import annotations
 import asyncio
 
 from clickhouse_sim.simulation.client import SimulatedClient
+from coordinator.api import NoNode, NotEmpty, Session
 from replica.commands import (
     Action,
     AlterSettings,
     Command,
     OptimizeTable,
     RestartReplica,
+    RestoreReplica,
     SwitchAction,
     SyncMode,
     SyncReplica,
@@ -84,6 +86,25 @@ async def let_everything_go(client: SimulatedClient, replicas: list[str]) -> Non
         for command in commands:
             while not await _try(client, replica, command):
                 await asyncio.sleep(1)
+
+
+async def lose_tree(session: Session, root: str) -> None:
+    """Remove the znode with all that is below it, whatever is made there meanwhile."""
+    try:
+        for name in await session.children(root):
+            await lose_tree(session, f"{root}/{name}")
+        await session.delete(root)
+    except NoNode:
+        return
+    except NotEmpty:
+        await lose_tree(session, root)
+
+
+async def restore(client: SimulatedClient, replica: str, session: Session, path: str) -> None:
+    """Ask for RESTORE REPLICA until the replica's znode at `path` is there; its parts may still be on their way."""
+    while await session.exists(path) is None:
+        await _try(client, replica, RestoreReplica(DEFAULT_DATABASE, "t"))
+        await asyncio.sleep(1)
 
 
 async def _pause(chance: Chance, longest_seconds: int) -> None:
