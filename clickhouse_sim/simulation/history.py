@@ -16,7 +16,13 @@ from clickhouse_sim.simulation.deduplication_ledger import DeduplicationLedger
 from clickhouse_sim.simulation.faults import Faults
 from clickhouse_sim.simulation.insert_workload import InsertHistory, insert_blocks
 from clickhouse_sim.simulation.loop import SimulatedLoop, run
-from clickhouse_sim.simulation.operator import intervene_now_and_again, optimize_now_and_again, start_everything
+from clickhouse_sim.simulation.operator import (
+    intervene_now_and_again,
+    let_everything_go,
+    lose_tree,
+    optimize_now_and_again,
+    restore,
+)
 from clickhouse_sim.simulation.properties.after_healing import (
     WINDOW,
     check_equal_parts,
@@ -25,6 +31,7 @@ from clickhouse_sim.simulation.properties.after_healing import (
     check_nothing_left_over,
     check_parts_on_disk,
     check_queue,
+    check_settings,
 )
 from clickhouse_sim.simulation.properties.broken import PropertyBroken
 from clickhouse_sim.simulation.properties.followed import FollowedProperties
@@ -53,8 +60,12 @@ class Plan:
     pause_seconds: int = 20
     faults: int = 10
     longest_down_seconds: int = 60
+    tree_is_lost: bool = False
     table_settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
+
+# When all is done, the coordination service loses the table.
+TREE_LOST = Plan(blocks_per_client=8, faults=8, pause_seconds=5, tree_is_lost=True)
 
 # What takes hours with the default settings happens within minutes: the log is cut, ids are forgotten, and a replica
 # that is down for long is lost and clones another one.
@@ -78,7 +89,7 @@ FORGETFUL = Plan(
 )
 
 
-PLANS: Mapping[str, Plan] = MappingProxyType({"standard": Plan(), "forgetful": FORGETFUL})
+PLANS: Mapping[str, Plan] = MappingProxyType({"standard": Plan(), "forgetful": FORGETFUL, "tree-lost": TREE_LOST})
 """The plans by name."""
 
 
@@ -152,6 +163,8 @@ class _History:
         await self._converge(session)
         await self._forget(session)
         keeping.cancel()
+        if self._plan.tree_is_lost:
+            await self._lose_and_restore(session, faults)
         report = await self._report(session, faults)
         await session.close()
         return report
@@ -168,7 +181,20 @@ class _History:
             watching.cancel()
             faults.heal()
             await intervening
-            await start_everything(self._operator(), REPLICAS)
+            await let_everything_go(self._operator(), REPLICAS)
+
+    async def _lose_and_restore(self, session: Session, faults: Faults) -> None:
+        """The table's znodes go when all replicas have all parts; RESTORE REPLICA brings back every block once."""
+        self._followed.pause()
+        await lose_tree(session, TABLE.root)
+        self._followed.begin()
+        self._ledger.begin_anew()
+        async with asyncio.TaskGroup() as group:
+            for name in REPLICAS:
+                group.create_task(restore(self._operator(), name, session, TABLE.replica(name).root))
+            await faults.inject(self._plan.faults, self._plan.pause_seconds)
+            faults.heal()
+        await self._converge(session)
 
     async def _report(self, session: Session, faults: Faults) -> Report:
         log_names = await session.children(TABLE.log)
@@ -252,6 +278,7 @@ class _History:
                 await check_every_acknowledged_block_once(name, server, self._history, self._ledger.forgotten)
                 await check_parts_on_disk(session, name, server, TABLE)
                 check_queue(name, server)
+                check_settings(name, server, self._definition.settings)
             await check_equal_parts(session, TABLE)
             await check_nothing_left_over(session, TABLE)
         except PropertyBroken as broken:

@@ -21,6 +21,7 @@ WINDOW = "an id stays as long as the window holds it"
 EQUAL = "replicas have equal parts"
 ON_DISK = "what is registered is on the disk"
 QUEUE = "virtual parts are current parts and the queue"
+SETTINGS = "what was altered and reset is as it was created"
 NOTHING_LEFT = "queues drain and locks go"
 
 
@@ -95,6 +96,13 @@ def check_queue(name: str, server: Server) -> None:
         PartSet(part.name for part in state.store.active_parts())
     except LogicalError as problem:
         raise PropertyBroken(QUEUE, f"{name}: {problem}") from problem
+
+
+def check_settings(name: str, server: Server, expected: Mapping[str, str]) -> None:
+    """A replica has the settings that it was created with, once every alteration was taken back."""
+    found = server.table(DEFAULT_DATABASE, "t").definition.settings
+    if found != expected:
+        raise PropertyBroken(SETTINGS, f"{name} has the settings {dict(found)}, not {dict(expected)}")
 
 
 async def check_nothing_left_over(session: Session, table: TableZnodes) -> None:
