@@ -232,6 +232,10 @@ class InsertWasDeduplicated(ClickHouseError):
     code, name = 389, "INSERT_WAS_DEDUPLICATED"
 
 
+class CannotGetCreateTableQuery(ClickHouseError):
+    code, name = 390, "CANNOT_GET_CREATE_TABLE_QUERY"
+
+
 class QueryWasCancelled(ClickHouseError):
     code, name = 394, "QUERY_WAS_CANCELLED"
 
@@ -246,6 +250,10 @@ class AllReplicasLost(ClickHouseError):
 
 class ReplicaStatusChanged(ClickHouseError):
     code, name = 416, "REPLICA_STATUS_CHANGED"
+
+
+class ReadonlySetting(ClickHouseError):
+    code, name = 472, "READONLY_SETTING"
 
 
 class TableIsBeingRestarted(ClickHouseError):

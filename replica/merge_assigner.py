@@ -64,10 +64,11 @@ class MergeAssigner:
 
     async def run(self) -> None:
         """Look for merges whenever parts appeared, and after a while, until the session is lost."""
-        settings = self._state.structure.settings
-        shortest, longest = settings.merge_selecting_sleep_ms, settings.max_merge_selecting_sleep_ms
-        sleep_ms: float = shortest
+        sleep_ms = 0.0
         while True:
+            settings = self._state.structure.settings
+            shortest, longest = settings.merge_selecting_sleep_ms, settings.max_merge_selecting_sleep_ms
+            sleep_ms = max(sleep_ms, shortest)
             self._state.parts_changed.clear()
             try:
                 assignment = await self._look_for_merge()

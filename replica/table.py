@@ -25,6 +25,7 @@ from replica.optimize import Optimize
 from replica.part_name import PartName
 from replica.partition import check_partition_id
 from replica.registration import add_later_znodes, create_or_join
+from replica.restoration import check_registered
 from replica.storage.file_names import table_folder
 from replica.storage.part_store import PartStore
 from replica.sync import sync_replica
@@ -44,7 +45,6 @@ class ReplicatedTable:
 
     def __init__(self, server: ServerShare, definition: CreateTable, macros: dict[str, str]) -> None:
         """Raises the ClickHouseError of whatever is wrong in the definition."""
-        self.definition = definition
         structure = TableStructure.from_definition(definition)
         store = PartStore(
             server.environment.disk,
@@ -54,9 +54,11 @@ class ReplicatedTable:
         )
         znodes = replica_znodes(definition, macros)
         self._life: asyncio.Task[None] | None = None
-        self.state = TableState(
-            server, definition.database, definition.table, definition.uuid, structure, znodes, store
-        )
+        self.state = TableState(server, definition, structure, znodes, store)
+
+    @property
+    def definition(self) -> CreateTable:
+        return self.state.definition
 
     @property
     def creator_info(self) -> str:
@@ -104,6 +106,7 @@ class ReplicatedTable:
         while True:
             session = await state.server.sessions.live()
             try:
+                await check_registered(session, state.znodes, state.full_name)
                 await add_later_znodes(session, state.znodes, self.definition.uuid)
                 await check_up_parts(state, session)
                 return
@@ -159,6 +162,18 @@ class ReplicatedTable:
         """SYSTEM DROP REPLICA. Raises BadArguments, TableWasNotDropped, TableIsReadOnly and KeeperException."""
         with self._told_as_keeper_exception("DROP REPLICA"):
             await self.state.requests.wait_for(drop_other_replica(self.state, name))
+
+    async def wait_restored(self) -> None:
+        """Until the parts that SYSTEM RESTORE REPLICA put aside are back. Raises TimeoutExceeded; it goes on then."""
+        seconds = self.state.server.settings.receive_timeout
+        try:
+            async with asyncio.timeout(seconds):
+                await self.state.requests.wait_for(self.state.restored.wait())
+        except TimeoutError:
+            raise TimeoutExceeded(
+                f"{self.state.full_name} is registered again, but not all of its parts are attached after "
+                f"{seconds:g} s; this goes on in the background. {self.state.readonly_reason}".rstrip()
+            ) from None
 
     @contextlib.contextmanager
     def _told_as_keeper_exception(self, what: str) -> Iterator[None]:

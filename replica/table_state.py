@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from replica.blockers import Blockers
-from replica.commands import Action
+from replica.commands import Action, CreateTable
 from replica.dedup.recent_ids import RecentIds
 from replica.environment import Environment
 from replica.errors import TableIsReadOnly
@@ -23,7 +23,7 @@ from replica.profile_events import CurrentMetrics, ProfileEvents
 from replica.queue import ReplicationQueue
 from replica.running_operations import RunningOperations
 from replica.session import ServerSession, SessionKeeper
-from replica.settings import ServerSettings
+from replica.settings import MergeTreeSettings, ServerSettings
 from replica.storage.part_store import PartStore, StoredPart
 from replica.sync import Puller
 from replica.table_requests import TableRequests
@@ -51,18 +51,17 @@ class TableState:
     def __init__(
         self,
         server: ServerShare,
-        database: str,
-        name: str,
-        uuid: str,
+        definition: CreateTable,
         structure: TableStructure,
         znodes: ReplicaZnodes,
         store: PartStore,
     ) -> None:
         self.server = server
         self.environment = server.environment
-        self.database = database
-        self.name = name
-        self.uuid = uuid
+        self.definition = definition
+        self.database = database = definition.database
+        self.name = name = definition.table
+        self.uuid = uuid = definition.uuid
         self.structure = structure
         self.znodes = znodes
         self.store = store
@@ -72,6 +71,8 @@ class TableState:
         self.queue_changed = asyncio.Event()
         self.queue_progress = asyncio.Condition()
         self.parts_changed = asyncio.Event()
+        self.settings_changed = asyncio.Event()
+        self.restored = asyncio.Event()
         self.uncertain_parts = UncertainParts()
         self.last_queue_update_exception = ""
         self.last_queue_update = 0.0
@@ -159,6 +160,16 @@ class TableState:
         if self._puller is None or self.is_readonly:
             raise self._readonly_error()
         return self._puller
+
+    def change_settings(self, definition: CreateTable) -> None:
+        """Go at once by a definition that differs in its settings only; what sleeps by the old ones looks again."""
+        settings = MergeTreeSettings.from_text(definition.settings)
+        self.definition = definition
+        self.structure = replace(self.structure, settings=settings)
+        self.store.fsync = bool(settings.fsync_after_insert)
+        self.settings_changed.set()
+        self.queue_changed.set()
+        self.parts_changed.set()
 
     def switch(self, action: Action, *, stop: bool) -> None:
         """Stop an action of this table, or let it go on at once."""

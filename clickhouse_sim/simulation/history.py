@@ -16,7 +16,13 @@ from clickhouse_sim.simulation.deduplication_ledger import DeduplicationLedger
 from clickhouse_sim.simulation.faults import Faults
 from clickhouse_sim.simulation.insert_workload import InsertHistory, insert_blocks
 from clickhouse_sim.simulation.loop import SimulatedLoop, run
-from clickhouse_sim.simulation.operator import intervene_now_and_again, optimize_now_and_again, start_everything
+from clickhouse_sim.simulation.operator import (
+    intervene_now_and_again,
+    let_everything_go,
+    lose_tree,
+    optimize_now_and_again,
+    restore,
+)
 from clickhouse_sim.simulation.properties.after_healing import (
     WINDOW,
     check_equal_parts,
@@ -26,6 +32,7 @@ from clickhouse_sim.simulation.properties.after_healing import (
     check_nothing_left_over,
     check_parts_on_disk,
     check_queue,
+    check_settings,
     ids_of_blocks,
 )
 from clickhouse_sim.simulation.properties.broken import PropertyBroken
@@ -66,8 +73,12 @@ class Plan:
     pause_seconds: int = 20
     faults: int = 10
     longest_down_seconds: int = 60
+    tree_is_lost: bool = False
     table_settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
+
+# When all is done, the coordination service loses the table.
+TREE_LOST = Plan(blocks_per_client=8, faults=8, pause_seconds=5, tree_is_lost=True)
 
 # What takes hours with the default settings happens within minutes: the log is cut, ids are forgotten, and a replica
 # that is down for long is lost and clones another one.
@@ -93,7 +104,7 @@ FORGETFUL = Plan(
 )
 
 
-PLANS: Mapping[str, Plan] = MappingProxyType({"standard": Plan(), "forgetful": FORGETFUL})
+PLANS: Mapping[str, Plan] = MappingProxyType({"standard": Plan(), "forgetful": FORGETFUL, "tree-lost": TREE_LOST})
 """The plans by name."""
 
 
@@ -173,6 +184,8 @@ class _History:
         await self._forget(session)
         for task in keeping:
             task.cancel()
+        if self._plan.tree_is_lost:
+            await self._lose_and_restore(session, faults)
         report = await self._report(session, faults)
         await session.close()
         return report
@@ -189,7 +202,21 @@ class _History:
             watching.cancel()
             faults.heal()
             await intervening
-            await start_everything(self._operator(), REPLICAS)
+            await let_everything_go(self._operator(), REPLICAS)
+
+    async def _lose_and_restore(self, session: Session, faults: Faults) -> None:
+        """The table's znodes go when all replicas have all parts; RESTORE REPLICA brings back every block once."""
+        self._followed.pause()
+        await lose_tree(session, TABLE.root)
+        self._followed.begin()
+        for ledger in self._ledgers:
+            ledger.begin_anew()
+        async with asyncio.TaskGroup() as group:
+            for name in REPLICAS:
+                group.create_task(restore(self._operator(), name, session, TABLE.replica(name).root))
+            await faults.inject(self._plan.faults, self._plan.pause_seconds)
+            faults.heal()
+        await self._converge(session)
 
     async def _report(self, session: Session, faults: Faults) -> Report:
         log_names = await session.children(TABLE.log)
@@ -213,8 +240,10 @@ class _History:
     async def _create_table(self) -> None:
         client = self._operator()
         for name in REPLICAS:
-            settings = {**self._definition.settings, "insert_deduplication_version": str(self._versions[name])}
-            await client.execute(name, replace(self._definition, settings=settings))
+            await client.execute(name, replace(self._definition, settings=self._settings_of(name)))
+
+    def _settings_of(self, name: str) -> dict[str, str]:
+        return {**self._definition.settings, "insert_deduplication_version": str(self._versions[name])}
 
     async def _insert(self, number: int) -> None:
         client = self._cluster.client(f"c{number}")
@@ -287,6 +316,7 @@ class _History:
                 await check_ids_have_their_rows(session, TABLE, name, server, blocks)
                 await check_parts_on_disk(session, name, server, TABLE)
                 check_queue(name, server)
+                check_settings(name, server, self._settings_of(name))
             await check_equal_parts(session, TABLE)
             await check_nothing_left_over(session, TABLE)
         except PropertyBroken as broken:

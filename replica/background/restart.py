@@ -19,6 +19,7 @@ from replica.log_entry import LogEntry
 from replica.log_puller import LogPuller
 from replica.merge_assigner import MergeAssigner
 from replica.part_name import PartName
+from replica.restoration import attach_restored_parts, check_registered
 from replica.session import ServerSession
 from replica.table_state import TableState
 from replica.znodes import Host
@@ -48,10 +49,11 @@ async def keep_active(state: TableState, host: Host, identifier: str) -> None:
             continue
         retry_seconds = 0.5
         await _work_until_lost(state, session, puller)
-        state.become_readonly("its session was lost")
+        state.become_readonly("its session was lost" if not session.alive else "its znodes are gone")
 
 
 async def _activate(state: TableState, session: ServerSession, host: Host, identifier: str) -> LogPuller:
+    await check_registered(session, state.znodes, state.full_name)
     await _announce(state, session, host, identifier)
     await clone_if_lost(state, session)
     await _load_queue(state, session)
@@ -103,14 +105,15 @@ async def _work_until_lost(state: TableState, session: ServerSession, puller: Lo
     state.become_active(session, assigner, puller)
     log.info("%s is active", state.full_name)
     tasks = (
-        puller.run(),
         Executor(state, session).run(),
         assigner.run(),
         clean_up(state, session),
         settle_uncertain_parts(state, session),
+        attach_restored_parts(state, session),
     )
     async with asyncio.TaskGroup() as group:
-        running = [group.create_task(task) for task in tasks]
-        await session.wait_dead()
+        pulling, dead = group.create_task(puller.run()), group.create_task(session.wait_dead())
+        running = [pulling, dead, *(group.create_task(task) for task in tasks)]
+        await asyncio.wait([pulling, dead], return_when=asyncio.FIRST_COMPLETED)
         for task in running:
             task.cancel()

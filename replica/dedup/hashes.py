@@ -35,14 +35,12 @@ class DeduplicationVersion(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeduplicationHash:
-    """What rows of one partition are known by in one generation: 128 bits, as two numbers."""
+    """What rows of one partition are known by in one generation; `block_id` is the name of the znode."""
 
     kind: HashKind
-    partition_id: str
-    first: int
-    second: int
+    block_id: str
 
-    @property
-    def block_id(self) -> str:
-        """The name of its znode: `<partition id>_<first>_<second>`."""
-        return f"{self.partition_id}_{self.first}_{self.second}"
+    @classmethod
+    def of(cls, kind: HashKind, partition_id: str, halves: tuple[int, int]) -> DeduplicationHash:
+        """The id `<partition id>_<first half>_<second half>` of a hash of 128 bits."""
+        return cls(kind, f"{partition_id}_{halves[0]}_{halves[1]}")

@@ -75,11 +75,10 @@ class DeduplicationInfo:
         found = []
         if self._version.has_legacy:
             kind = HashKind.ASYNC if self.is_async else HashKind.SYNC
-            found.append(DeduplicationHash(kind, partition_id, *self._legacy_hash(offset, part_hash)))
+            found.append(DeduplicationHash.of(kind, partition_id, self._legacy_hash(offset, part_hash)))
         if self._version.has_unified:
-            found.append(
-                DeduplicationHash(HashKind.UNIFIED, partition_id, *siphash128(self.extension(offset).encode()))
-            )
+            unified = siphash128(self.extension(offset).encode())
+            found.append(DeduplicationHash.of(HashKind.UNIFIED, partition_id, unified))
         return found
 
     def extension(self, offset: int) -> str:

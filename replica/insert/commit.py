@@ -116,7 +116,7 @@ class PartCommit:
             type=EntryType.GET_PART,
             create_time=int(self._state.now()),
             source_replica=znodes.name,
-            block_id="" if self.piece.info.is_async else ",".join(self.piece.block_ids),
+            block_id="" if self.piece.is_async else ",".join(self.piece.block_ids),
             new_part=part.name,
         )
         return [
@@ -175,7 +175,7 @@ class PartCommit:
 
         Only an asynchronous insert looks, as in ClickHouse: a block of it has many ids, and conflicts come singly.
         """
-        if self.piece.info.is_async and self._state.recent_ids.known(self._paths(self.piece.hashes)):
+        if self.piece.is_async and self._state.recent_ids.known(self._paths(self.piece.hashes)):
             return await self._look(session)
         return {}
 

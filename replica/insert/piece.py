@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
-from replica.dedup.hashes import DeduplicationHash
+from replica.dedup.hashes import DeduplicationHash, HashKind
 from replica.dedup.info import DeduplicationInfo, repeated
 from replica.environment import PartCodec
 from replica.expression import complete, sort_block
@@ -40,19 +40,36 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """The block that a piece was made of, and how."""
+
+    recipe: Recipe
+    info: DeduplicationInfo
+
+
+@dataclass(frozen=True, slots=True)
 class Piece:
     """A part to be, without a name.
 
-    `claims` are its ids, each with the token of `info` that it stands for; none when the insert is not deduplicated.
-    `removed_rows` were in the block and are not in the part.
+    `claims` are its ids, each with the token of the block that it stands for; none when the insert is not
+    deduplicated. Without an `origin` the part was there before, and is known as a whole. `removed_rows` were in the
+    block and are not in the part.
     """
 
-    recipe: Recipe
     partition_id: str
     image: PartImage
-    info: DeduplicationInfo
-    claims: tuple[tuple[int, DeduplicationHash], ...]
+    claims: tuple[tuple[int, DeduplicationHash], ...] = ()
+    origin: Origin | None = None
     removed_rows: int = 0
+
+    @staticmethod
+    def of_part(partition_id: str, image: PartImage, block_id: str) -> Piece:
+        """A part that comes again and is not to come twice."""
+        return Piece(partition_id, image, ((0, DeduplicationHash(HashKind.UNIFIED, block_id)),))
+
+    @property
+    def is_async(self) -> bool:
+        return self.origin is not None and self.origin.info.is_async
 
     @property
     def hashes(self) -> tuple[DeduplicationHash, ...]:
@@ -83,11 +100,10 @@ class Piece:
         return (gone and self._without_tokens(gone)) or self
 
     def _without_tokens(self, gone: Collection[int]) -> Piece | None:
-        info = self.info.without(gone)
-        for piece in _pieces(self.recipe, info, deduplicated=True, only=self.partition_id):
-            return Piece(
-                piece.recipe, piece.partition_id, piece.image, info, piece.claims, self.rows - piece.image.rows
-            )
+        assert self.origin is not None
+        info = self.origin.info.without(gone)
+        for piece in _pieces(self.origin.recipe, info, deduplicated=True, only=self.partition_id):
+            return replace(piece, removed_rows=self.rows - piece.image.rows)
         return None
 
 
@@ -107,7 +123,7 @@ def _pieces(
         if only in (None, partition_id):
             image = recipe.image(rows)
             claims = _claims(info, tokens.get(partition_id, (0,)), partition_id, image) if deduplicated else ()
-            yield Piece(recipe, partition_id, image, info, claims)
+            yield Piece(partition_id, image, claims, Origin(recipe, info))
 
 
 def _tokens_in(recipe: Recipe, info: DeduplicationInfo, row_numbers: np.ndarray) -> tuple[int, ...]:

@@ -69,6 +69,15 @@ class PartStore:
         self._active = PartSet()
         self._temporary_numbers = itertools.count()
 
+    @property
+    def fsync(self) -> bool:
+        """Whether a part is durable before it gets its name."""
+        return self._fsync
+
+    @fsync.setter
+    def fsync(self, fsync: bool) -> None:
+        self._fsync = fsync
+
     # --- what is there ---------------------------------------------------------------------------------------
 
     def get(self, name: PartName) -> StoredPart | None:

@@ -139,7 +139,7 @@ async def _asked_of_the_coordinator(state: TableState) -> dict[str, Any]:
         replicas = await session.children(table.replicas)
         active = await session.get_many([table.replica(name).is_active for name in replicas])
     except (NoNode, UnexpectedNodeInZooKeeper) as problem:
-        return {"zookeeper_exception": str(problem)}
+        return {"zookeeper_exception": state.readonly_reason or str(problem)}
     except CoordinationError as problem:
         return {"zookeeper_exception": str(problem), "is_session_expired": 1}
     return {

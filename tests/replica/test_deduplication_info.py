@@ -150,7 +150,7 @@ def test_a_block_that_a_view_made_anew_keeps_its_ids_and_cannot_lose_rows() -> N
 
 
 def test_of_equal_tokens_the_first_remains() -> None:
-    a, b = (DeduplicationHash(HashKind.UNIFIED, "all", number, 0) for number in (1, 2))
+    a, b = (DeduplicationHash(HashKind.UNIFIED, name) for name in "ab")
     assert repeated([(0, a), (1, b), (2, a), (3, a)]) == [2, 3]
     assert repeated([(0, a), (0, b), (1, b)]) == [1], "one of several ids is enough"
     assert repeated([]) == []

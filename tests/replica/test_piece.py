@@ -54,7 +54,7 @@ def test_of_equal_tokens_the_first_with_rows_in_a_partition_brings_them(
         assert keys_of(piece) == sorted(key for keys in first.values() for key in keys)
         assert piece.rows == sum(len(keys) for _, keys in own)
         assert set(piece.hashes) == {
-            each for token in first for each in ids_of(token) if str(partition) == each.partition_id
+            each for token in first for each in ids_of(token) if each.block_id.startswith(f"{partition}_")
         }
 
 
