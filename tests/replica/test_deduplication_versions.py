@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from replica.background.deduplication_window import DeduplicationWindows
-from replica.commands import InsertOptions, InsertStatus
-from replica.dedup.hashes import DeduplicationVersion
+from replica.commands import AlterSettings, InsertOptions, InsertStatus
 from replica.dedup.tokens import SourceToken
 from replica.errors import BadArguments
 from replica.insert.sink import insert_tokens
@@ -69,25 +66,25 @@ async def test_an_old_retry_is_recognised_as_long_as_the_step_between_lasts(clus
     assert await insert(cluster, "r3", 4, "", False) is InsertStatus.DUPLICATE
 
 
-def switch(cluster: Cluster, version: str) -> None:
+async def switch(cluster: Cluster, version: str) -> None:
     """Let r1 go on with another version."""
-    state = cluster.replicas["r1"].table().state
-    settings = replace(state.structure.settings, insert_deduplication_version=DeduplicationVersion(version))
-    state.structure = replace(state.structure, settings=settings)
+    await cluster.replicas["r1"].server.execute(
+        AlterSettings("default", "t", {"insert_deduplication_version": version})
+    )
 
 
 async def test_an_upgrade_step_by_step_recognises_every_retry_that_the_step_before_could(cluster: Cluster) -> None:
     await upgraded(cluster, OLD)
     await insert(cluster, "r1", 2, "", False)
-    switch(cluster, BOTH)
+    await switch(cluster, BOTH)
     assert await insert(cluster, "r1", 2, "", False) is InsertStatus.DUPLICATE
     await insert(cluster, "r1", 4, "", False)
-    switch(cluster, NEW)
+    await switch(cluster, NEW)
     assert await insert(cluster, "r1", 4, "", False) is InsertStatus.DUPLICATE
     await insert(cluster, "r1", 6, "", False)
-    switch(cluster, BOTH)
+    await switch(cluster, BOTH)
     assert await insert(cluster, "r1", 6, "", False) is InsertStatus.DUPLICATE, "and back"
-    switch(cluster, OLD)
+    await switch(cluster, OLD)
     assert await insert(cluster, "r1", 4, "", False) is InsertStatus.DUPLICATE
     assert await insert(cluster, "r1", 6, "", False) is InsertStatus.STORED, "two steps at once are one too many"
 
