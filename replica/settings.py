@@ -6,15 +6,18 @@ Only settings that change what this model does are known; any other name is refu
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 from replica.errors import BadArguments, UnknownSetting
 
 
 @dataclass(frozen=True, slots=True)
 class MergeTreeSettings:
-    """Settings of one table (`SETTINGS` of CREATE TABLE; ClickHouse: MergeTreeSettings.cpp). Whole numbers."""
+    """Settings of one table (`SETTINGS` of CREATE TABLE; ClickHouse: MergeTreeSettings.cpp). Whole numbers, but the
+    ratio."""
 
     index_granularity: int = 8192
     fsync_after_insert: int = 1
@@ -48,27 +51,43 @@ class MergeTreeSettings:
     number_of_free_entries_in_pool_to_lower_max_size_of_merge: int = 8
     max_bytes_to_merge_at_max_space_in_pool: int = 150 << 30
     max_bytes_to_merge_at_min_space_in_pool: int = 1 << 20
+    replicated_max_ratio_of_wrong_parts: float = 0.5
+    detach_old_local_parts_when_cloning_replica: int = 1
     number_of_free_entries_in_pool_to_execute_mutation: int = 20
     max_number_of_mutations_for_replica: int = 0
 
     @staticmethod
     def from_text(texts: Mapping[str, str]) -> MergeTreeSettings:
-        """Raises UnknownSetting for a name, BadArguments for a value that is no whole number."""
+        """Raises UnknownSetting for a name, BadArguments for a value that is no number of its kind."""
         known = [field.name for field in fields(MergeTreeSettings)]
-        values: dict[str, int] = {}
+        values: dict[str, Any] = {}
         for name, text in texts.items():
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
                 raise UnknownSetting(
                     f"Unknown table setting {name}: the nearest that this model knows is {near[0]} (docs/settings.md)"
                 )
-            if not (text.isascii() and text.isdigit()):
-                raise BadArguments(f"Setting {name} takes a whole number, not {text!r}")
-            values[name] = int(text)
+            values[name] = _ratio(name, text) if name in _RATIOS else _whole_number(name, text)
         for name in ("index_granularity", "max_replicated_logs_to_keep"):
             if values.get(name) == 0:
                 raise BadArguments(f"Setting {name} must be at least 1")
         return MergeTreeSettings(**values)
+
+
+_RATIOS = ("replicated_max_ratio_of_wrong_parts",)
+_RATIO = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
+
+
+def _whole_number(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise BadArguments(f"Setting {name} takes a whole number, not {text!r}")
+    return int(text)
+
+
+def _ratio(name: str, text: str) -> float:
+    if not _RATIO.fullmatch(text):
+        raise BadArguments(f"Setting {name} takes a number like 0.5, not {text!r}")
+    return float(text)
 
 
 @dataclass(frozen=True, slots=True)
