@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from clickhouse_sim.simulation.client import SimulatedClient, answer_with, door_of
 from clickhouse_sim.simulation.deduplication_ledger import DeduplicationLedger
+from clickhouse_sim.simulation.destruction import Destruction, let_start_by_force
 from clickhouse_sim.simulation.faults import Faults
 from clickhouse_sim.simulation.insert_workload import InsertHistory, insert_blocks
 from clickhouse_sim.simulation.loop import SimulatedLoop, run
@@ -22,6 +23,7 @@ from clickhouse_sim.simulation.properties import (
     check_equal_parts,
     check_every_acknowledged_block_once,
     check_forgotten,
+    check_loss_is_told,
     check_nothing_left_over,
     check_parts_on_disk,
     check_queue,
@@ -32,6 +34,7 @@ from coordinator.api import Session
 from coordinator.local_client import LocalCoordinator
 from replica.commands import ColumnDefinition, CreateTable
 from replica.environment import Environment
+from replica.errors import ChecksumDoesntMatch, CorruptedData
 from replica.server import Server, ServerConfig
 from replica.settings import MergeTreeSettings
 from replica.znodes import TableZnodes, sequence_number
@@ -66,6 +69,7 @@ class Plan:
     pause_seconds: int = 20
     faults: int = 10
     longest_down_seconds: int = 60
+    destruction: bool = False
     table_settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -90,6 +94,15 @@ FORGETFUL = Plan(
     ),
 )
 
+# Disks are lost and files rot as well, now and then the last copy of some rows.
+DESTRUCTIVE = Plan(
+    faults=14,
+    destruction=True,
+    table_settings=MappingProxyType(
+        {"old_parts_lifetime": "60", "cleanup_delay_period": "5", "max_cleanup_delay_period": "20"}
+    ),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -97,6 +110,7 @@ class Report:
 
     `trimmed_entries` were cut off the log; `lost_replicas` counts the times that one was marked lost, and cloned;
     `stored_again` the parts of blocks that were stored once more because their ids had been forgotten meanwhile.
+    `lost_parts` were replaced by empty ones, and `missing_rows` were acknowledged and are gone for ever.
     """
 
     seed: int
@@ -109,6 +123,8 @@ class Report:
     lost_replicas: int
     forgotten_ids: int
     stored_again: int
+    lost_parts: int
+    missing_rows: int
 
 
 def simulate(seed: int, plan: Plan | None = None) -> Report:
@@ -126,18 +142,21 @@ class _History:
         self._definition = replace(DEFINITION, settings=dict(plan.table_settings))
         self._settings = MergeTreeSettings.from_text(plan.table_settings)
         self._ledger = DeduplicationLedger(TABLE, self._settings)
+        self._missing_rows = 0
 
     async def run(self) -> Report:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimulatedLoop)
         self._loop = loop
         self._world = World(self._tape, REPLICAS, _make_server)
+        self._destruction = Destruction(self._world, TABLE)
         for name in REPLICAS:
             self._start(name)
         await self._create_table()
         session = await self._observe()
         longest_down = self._plan.longest_down_seconds
-        faults = Faults(self._world, self._tape, REPLICAS, self._start, longest_down, session.session_id)
+        destruction = self._destruction if self._plan.destruction else None
+        faults = Faults(self._world, self._tape, REPLICAS, self._start, longest_down, session.session_id, destruction)
         keeping = asyncio.create_task(self._ledger.keep(session))
         await self._play(faults)
         await self._converge(session)
@@ -164,6 +183,7 @@ class _History:
     async def _report(self, session: Session, faults: Faults) -> Report:
         log_names = await session.children(TABLE.log)
         lost = await session.get_many([TABLE.replica(name).is_lost for name in REPLICAS])
+        destroys = self._plan.destruction
         return Report(
             self._seed,
             self._world.trace.digest(),
@@ -172,10 +192,13 @@ class _History:
             dict(sorted(faults.seen.items())),
             {number: str(status) for number, status in sorted(self._history.acknowledged.items())},
             trimmed_entries=_past(log_names) - len(log_names),
-            # Who is lost is set to 1, and to 0 when it has cloned; who joined began with 1.
-            lost_replicas=sum(answer[1].version // 2 for answer in lost if answer is not None),
+            # Who is lost is set to 1, and to 0 when it has cloned; who joined began with 1. What is fetched again
+            # raises the version too.
+            lost_replicas=sum(answer[1].version // 2 for answer in lost if answer is not None and not destroys),
             forgotten_ids=self._ledger.forgotten.total(),
             stored_again=self._ledger.made_again,
+            lost_parts=int((await session.get(TABLE.lost_part_count))[0] or b"0"),
+            missing_rows=self._missing_rows,
         )
 
     def _start(self, name: str) -> None:
@@ -218,7 +241,10 @@ class _History:
                 while True:
                     past_log = _past(await session.children(TABLE.log))
                     if await self._is_quiet(session, past_log):
-                        broken = await self._broken_property(session)
+                        try:
+                            broken = await self._broken_property(session)
+                        except (ChecksumDoesntMatch, CorruptedData):
+                            continue  # only now that it is read a part turns out to be rotten
                         if _past(await session.children(TABLE.log)) == past_log:
                             break
                     await asyncio.sleep(1)
@@ -243,6 +269,10 @@ class _History:
         for name in REPLICAS:
             (state,) = (await self._world.life(name).server.scan("system", "replicas")).to_pylist() or [None]
             if state is None or state["is_readonly"] or state["log_pointer"] < past_log:
+                if state is not None:
+                    await let_start_by_force(session, TABLE, name, state["zookeeper_exception"])
+                return False
+            if state["parts_to_check"]:
                 return False
             if await session.children(TABLE.replica(name).queue):
                 return False
@@ -256,11 +286,15 @@ class _History:
 
     async def _broken_property(self, session: Session) -> PropertyBroken | None:
         await self._ledger.look(session)
+        gone = self._destruction.keys
         try:
-            check_forgotten(self._ledger)
             for name in REPLICAS:
                 server = self._world.life(name).server
-                await check_every_acknowledged_block_once(name, server, self._history, self._ledger.forgotten)
+                check_forgotten(self._ledger, server, self._history, gone)
+                self._missing_rows = await check_every_acknowledged_block_once(
+                    name, server, self._history, self._ledger.forgotten, gone
+                )
+                await check_loss_is_told(session, TABLE, self._missing_rows, gone)
                 await check_parts_on_disk(session, name, server, TABLE)
                 check_queue(name, server)
             await check_equal_parts(session, TABLE)
