@@ -25,8 +25,9 @@ from replica.optimize import Optimize
 from replica.part_name import PartName
 from replica.partition import check_partition_id
 from replica.registration import add_later_znodes, create_or_join
+from replica.storage.checksums import compare
 from replica.storage.file_names import table_folder
-from replica.storage.part_files import check_files
+from replica.storage.part_files import checked_header
 from replica.storage.part_store import PartStore
 from replica.sync import sync_replica
 from replica.table_state import ServerShare, TableState
@@ -199,7 +200,11 @@ class ReplicatedTable:
         state = self.state
         with state.reading(name):
             files = await state.store.files(name)
-            await state.environment.workers.run("check part", partial(check_files, files, state.environment.codec))
+            job = partial(checked_header, files, state.environment.codec)
+            header = await state.environment.workers.run("check part to send", job)
+            part = state.store.get(name)
+            if part is not None:
+                compare(header, part.header)
         return files
 
 

@@ -1,9 +1,9 @@
 """Data that is destroyed behind everybody's back: files rot, disks are lost, and some rows are gone for ever then.
 
 Rows are gone when the last of their copies is destroyed: no other replica, lost ones aside, has a part with them
-registered, whole on its disk and not replaced by another at that moment. Only those may be missing in the end, and the
-table must say that it has lost parts. What is on its way, or put away in `detached/`, or waits there to be deleted
-because a covering part has replaced it, is no copy: ClickHouse puts it away together with a covering part that broke.
+registered, whole on its disk and not replaced by another at that moment. Only those may be missing in the end, and
+the table must say that it has lost parts. What is on its way, or put away in `detached/`, or replaced by a covering
+part and not deleted yet, is no copy: ClickHouse puts it away together with the covering part when that breaks.
 """
 
 from __future__ import annotations

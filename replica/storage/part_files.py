@@ -76,7 +76,7 @@ def read_part(part: PartFiles, codec: PartCodec) -> pa.Table:
     Raises CorruptedData or ChecksumDoesntMatch, naming the file, unless the part has exactly its four files and
     each of them is what `build_part` wrote.
     """
-    check_files(part, codec)
+    _check_files(part, codec)
     contents = dict(part.files)
     stored = _stored_checksums(contents)
     schema = _stored_schema(contents)
@@ -99,9 +99,16 @@ def verified_part(part: PartFiles, codec: PartCodec) -> PartImage:
     return PartImage(part, part_header(part))
 
 
-def check_files(part: PartFiles, codec: PartCodec) -> None:
-    """Whether the files are those that `build_part` wrote, by their own checksums and without a look at the rows: a
-    pure job for `Workers`. Raises CorruptedData or ChecksumDoesntMatch."""
+def checked_header(part: PartFiles, codec: PartCodec) -> PartHeader:
+    """The header of files that are as `checksums.txt` says, without a look at the rows: a pure job for `Workers`.
+
+    Raises CorruptedData or ChecksumDoesntMatch. Whether `checksums.txt` itself is as it was, only the header tells.
+    """
+    _check_files(part, codec)
+    return part_header(part)
+
+
+def _check_files(part: PartFiles, codec: PartCodec) -> None:
     contents = dict(part.files)
     expected = [codec.file_name, COLUMNS_FILE, COUNT_FILE, CHECKSUMS_FILE]
     if sorted(name for name, _ in part.files) != sorted(expected):
