@@ -39,11 +39,6 @@ class PartsToCheck:
         """The part needs no look any more."""
         self._due.pop(name, None)
 
-    def settle_inside(self, drop_range: PartName) -> None:
-        """Nothing inside a range that is dropped needs a look any more."""
-        for name in [name for name in self._due if drop_range.contains(name)]:
-            self.settle(name)
-
     def due(self, now: float) -> PartName | None:
         """The first one whose time has come."""
         return next((name for name, due in self._due.items() if due <= now), None)

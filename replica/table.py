@@ -110,8 +110,9 @@ class ReplicatedTable:
                 await check_up_parts(state, session, forced=forced)
                 return
             except (ClickHouseError, CoordinationError, OSError) as problem:
+                if str(problem) != state.readonly_reason:
+                    log.warning("%s cannot start and stays read-only: %s", state.full_name, problem)
                 state.become_readonly(str(problem))
-                log.warning("%s cannot start and stays read-only: %s", state.full_name, problem)
                 await asyncio.sleep(_RETRY_SECONDS)
 
     # --- what it is asked ------------------------------------------------------------------------------------

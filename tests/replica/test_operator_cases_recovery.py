@@ -10,7 +10,6 @@ import asyncio
 import pytest
 
 from clickhouse_sim.simulation.history import TABLE
-from clickhouse_sim.simulation.world import COORDINATOR
 from coordinator.api import Create
 from replica.background.attach import FORCE_FILE
 from replica.background.log_trimming import trim_log

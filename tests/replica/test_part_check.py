@@ -273,7 +273,7 @@ async def test_parts_wait_in_order_each_once_until_their_time() -> None:
     assert parts.due(10) == named("0_2_2_0")
     parts.put_off(named("0_2_2_0"), 10)
     assert parts.due(10) == named("0_1_1_0")
-    parts.settle_inside(PartName.drop_range("0", 1))
+    parts.settle(named("0_1_1_0"))
     assert named("0_1_1_0") not in parts
     parts.settle(named("0_2_2_0"))
     assert len(parts) == 0
