@@ -144,6 +144,10 @@ class ReplicaIsAlreadyActive(ClickHouseError):
     code, name = 224, "REPLICA_IS_ALREADY_ACTIVE"
 
 
+class TooManyUnexpectedDataParts(ClickHouseError):
+    code, name = 231, "TOO_MANY_UNEXPECTED_DATA_PARTS"
+
+
 class NoSuchDataPart(ClickHouseError):
     code, name = 232, "NO_SUCH_DATA_PART"
 

@@ -6,8 +6,10 @@ Only settings that change what this model does are known; any other name is refu
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from replica.errors import BadArguments, UnknownSetting
 
@@ -19,7 +21,7 @@ class Setting:
     """What is known of one setting of a table. `type` is ClickHouse's; `tier` says how far it is to be trusted."""
 
     name: str
-    default: int
+    default: int | float
     description: str
     type: str
     least: int
@@ -27,8 +29,12 @@ class Setting:
     readonly: bool
     tier: str
 
-    def value_of(self, text: str) -> int:
-        """Raises BadArguments for text that is no whole number within the setting's limits."""
+    def value_of(self, text: str) -> int | float:
+        """Raises BadArguments for text that is no whole number within the setting's limits, or no ratio."""
+        if isinstance(self.default, float):
+            if not _RATIO.fullmatch(text):
+                raise BadArguments(f"Setting {self.name} takes a number like 0.5, not {text!r}")
+            return float(text)
         text = _BOOLEANS.get(text.lower(), text) if self.type == "Bool" else text
         if not (text.isascii() and text.isdigit()):
             raise BadArguments(f"Setting {self.name} takes a whole number, not {text!r}")
@@ -40,6 +46,7 @@ class Setting:
         return value
 
 
+_RATIO = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
 _BOOLEANS = {"false": "0", "true": "1"}
 
 
@@ -57,13 +64,19 @@ def _setting(
     return field(default=default, metadata={**about, "readonly": readonly, "tier": tier})
 
 
+def _ratio(default: float, description: str) -> float:
+    about = {"default": default, "description": description, "type": "Float", "least": 0, "most": _LARGEST}
+    return field(default=default, metadata={**about, "readonly": False, "tier": "Production"})
+
+
 def _switch(default: int, description: str) -> int:
     return _setting(default, description, type="Bool", most=1)
 
 
 @dataclass(frozen=True, slots=True)
 class MergeTreeSettings:
-    """Settings of one table (`SETTINGS` of CREATE TABLE; ClickHouse: MergeTreeSettings.cpp). Whole numbers."""
+    """Settings of one table (`SETTINGS` of CREATE TABLE; ClickHouse: MergeTreeSettings.cpp). Whole numbers, but the
+    ratio."""
 
     index_granularity: int = _setting(
         8192, "stands in the `metadata` znode, where replicas must agree on it", least=1, readonly=True
@@ -129,6 +142,12 @@ class MergeTreeSettings:
         150 << 30, "the largest merge while the pool has free slots"
     )
     max_bytes_to_merge_at_min_space_in_pool: int = _setting(1 << 20, "the largest merge when it has none")
+    replicated_max_ratio_of_wrong_parts: float = _ratio(
+        0.5, "with a larger share of its rows in parts that are not registered, a table does not start"
+    )
+    detach_old_local_parts_when_cloning_replica: int = _switch(
+        1, "what a lost replica has and its source has not goes to `detached/`; 0: it is deleted"
+    )
     number_of_free_entries_in_pool_to_execute_mutation: int = _setting(
         20, "for mutations, which are not in the model yet"
     )
@@ -137,7 +156,7 @@ class MergeTreeSettings:
     @staticmethod
     def from_text(texts: Mapping[str, str]) -> MergeTreeSettings:
         """Raises UnknownSetting for a name, BadArguments for a value that does not fit it or another setting."""
-        values: dict[str, int] = {}
+        values: dict[str, Any] = {}
         for name, text in texts.items():
             if name not in SETTINGS:
                 raise UnknownSetting(f"Unknown table setting {name}: {nearest(name)}")
