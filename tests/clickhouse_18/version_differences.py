@@ -1,0 +1,58 @@
+"""Where ClickHouse 18.16 and the newer release that is modelled differ, all in one place.
+
+Tests that compare us with 18.16 consult nothing else: what is not named here has to be the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+# --- what an entry waits for ---------------------------------------------------------------------------------
+
+# 18.16 names the new part alone; the newer release the entry and its type before it.
+_OLD_BEGINNING = "Not executing log entry for part {part} because "
+_NEW_BEGINNING = "Not executing log entry {znode} of type {type} for part {part} because "
+
+_OLD_ANOTHER_ENTRY = "another log entry for the same part is being processed. This shouldn't happen often."
+_NEW_ANOTHER_ENTRY = re.compile(
+    r"Not executing log entry (?P<znode>\S+) of type (?P<type>\S+) for part (?P<part>\S*) \(actual part (?P=part)\)"
+    r"because another log entry queue-[0-9]{10} of type [A-Z_]+ for the same part \(\S+\) is being processed\."
+)
+
+# What 18.16 tries, which counts as a try that failed, the newer release does not even begin.
+_NOT_BEGUN_ANY_MORE = {
+    "Fetching of part was cancelled": "replicated fetches are cancelled now.",
+    "Too many fetches from replicas for table": "{limit} fetches already executing, max {limit}.",
+}
+
+
+def is_same_reason(row: Mapping[str, str], ours: str | None) -> bool:
+    """Whether we say of an entry what its row of 18.16's system.replication_queue says."""
+    names = {"znode": row["node_name"], "type": row["type"], "part": row["new_part_name"]}
+    old = row["postpone_reason"].removeprefix(_OLD_BEGINNING.format(**names))
+    if old == _OLD_ANOTHER_ENTRY:
+        found = _NEW_ANOTHER_ENTRY.fullmatch(ours or "")
+        return found is not None and found.groupdict() == names
+    return ours == _NEW_BEGINNING.format(**names) + old
+
+
+def reason_instead_of_failing(row: Mapping[str, str], fetch_limit: int) -> str | None:
+    """What the newer release says of a fetch before a try that failed in 18.16; None if it tries too."""
+    if row["type"] == "GET_PART":
+        for error, reason in _NOT_BEGUN_ANY_MORE.items():
+            if error in row["last_exception"]:
+                return (
+                    f"Not executing fetch of part {row['new_part_name']} because {reason.format(limit=fetch_limit)}"
+                )
+    return None
+
+
+# --- names of parts ------------------------------------------------------------------------------------------
+
+MONTH_SYNTAX = re.compile(r"[0-9]{8}_[0-9]{8}_")
+"""How parts of tables made without PARTITION BY are called there; refused here."""
+
+RANGE_WITHOUT_MUTATION = re.compile(r"drop_range_name: \S+_[0-9]+_[0-9]+_4294967295\n")
+"""A range to drop as 18.16 writes it into REPLACE_RANGE: without a mutation number, so it does not contain parts that
+were mutated. 18.16 drops by block numbers and does not care; the newer release finds that the two intersect."""
