@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
+
+from replica.log_entry import EntryType, LogEntry
 
 # --- what an entry waits for ---------------------------------------------------------------------------------
 
@@ -56,3 +59,25 @@ MONTH_SYNTAX = re.compile(r"[0-9]{8}_[0-9]{8}_")
 RANGE_WITHOUT_MUTATION = re.compile(r"drop_range_name: \S+_[0-9]+_[0-9]+_4294967295\n")
 """A range to drop as 18.16 writes it into REPLACE_RANGE: without a mutation number, so it does not contain parts that
 were mutated. 18.16 drops by block numbers and does not care; the newer release finds that the two intersect."""
+
+
+# --- what the same script leads to ---------------------------------------------------------------------------
+
+WHOLE_BLOCKS_ARE_DUPLICATES = """18.16 hashes the rows of each partition by themselves, so a part of a block can be a
+duplicate; the newer release hashes the block. Scripts repeat whole blocks only."""
+
+
+def comparable(entry: LogEntry) -> LogEntry:
+    """The entry without what may differ between two runs of a script.
+
+    Times and ids of blocks (only whether there is one counts), the version of the format, and who assigned a merge:
+    in 18.16 the leader does for everybody, in the newer release the replica that is asked.
+    """
+    return replace(
+        entry,
+        create_time=0,
+        block_id="some" if entry.block_id else "",
+        format_version=0,
+        log_entry_id="",
+        source_replica="" if entry.type is EntryType.MERGE_PARTS else entry.source_replica,
+    )

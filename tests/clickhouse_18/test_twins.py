@@ -1,0 +1,189 @@
+"""The same script on our cluster and on ClickHouse 18.16: the same log, parts and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from benchmarks.processes import NotInstalled
+from benchmarks.zookeeper import ZooKeeper
+from tests.clickhouse_18.twin_script import parse_script, random_script
+from tests.clickhouse_18.twins import End, OurCluster, RealCluster, TwinRun, znodes_of
+from tests.clickhouse_18.version_differences import comparable
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+
+Compare = Callable[[str], End]
+
+
+@pytest.fixture(scope="module")
+def compare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compare]:
+    """Runs a script on both, requires that they end alike, and gives what we ended with."""
+    folder = tmp_path_factory.mktemp("twins")
+    try:
+        zookeeper = ZooKeeper(folder / "zookeeper")
+        real = RealCluster(folder / "clickhouse", zookeeper)
+    except NotInstalled as missing:
+        pytest.skip(str(missing))
+    ours = OurCluster(folder / "ours")
+    with zookeeper:
+        try:
+            real.start("r1")
+            real.start("r2")
+            ours.up()
+            with znodes_of(real) as real_znodes, znodes_of(ours) as our_znodes:
+
+                def both(script: str) -> End:
+                    steps = parse_script(script)
+                    end = TwinRun(ours, our_znodes).run(steps)
+                    require_alike(end, TwinRun(real, real_znodes).run(steps))
+                    return end
+
+                yield both
+        finally:
+            real.stop()
+            ours.stop()
+
+
+def require_alike(ours: End, real: End) -> None:
+    for our_outcome, real_outcome in zip(ours.outcomes, real.outcomes, strict=True):
+        assert our_outcome == real_outcome
+    assert list(map(comparable, ours.log)) == list(map(comparable, real.log))
+    assert ours.active_parts == real.active_parts
+    assert ours.rows == real.rows
+
+
+SCRIPTS = {
+    "inserts": """
+        r1: INSERT INTO t VALUES ('2018-01-01', 1, 'a')
+        r2: INSERT INTO t VALUES ('2018-02-01', 2, 'b'), ('2018-01-02', 3, 'c'), ('2018-03-01', 4, 'd')
+        r1: INSERT INTO t VALUES ('2018-01-01', 1, 'a'), ('2018-01-03', 5, 'e')
+        settle
+    """,
+    "duplicates": """
+        r1: INSERT INTO t VALUES ('2018-01-01', 1, 'a'), ('2018-02-01', 2, 'b')
+        r1: INSERT INTO t VALUES ('2018-01-01', 1, 'a'), ('2018-02-01', 2, 'b')     # on the same replica
+        r2: INSERT INTO t VALUES ('2018-01-01', 1, 'a'), ('2018-02-01', 2, 'b')     # on the other one
+        r2 insert_deduplicate=0: INSERT INTO t VALUES ('2018-01-01', 1, 'a'), ('2018-02-01', 2, 'b')
+        r1: INSERT INTO t VALUES ('2018-01-01', 1, 'a'), ('2018-02-01', 2, 'b')
+        settle
+    """,
+    "optimize a partition": """
+        r1: INSERT INTO t VALUES ('2018-01-01', 1, 'a')
+        r1: INSERT INTO t VALUES ('2018-01-01', 2, 'b')
+        r2: INSERT INTO t VALUES ('2018-01-01', 3, 'c')
+        r2: INSERT INTO t VALUES ('2018-02-01', 4, 'd')
+        settle
+        r1: OPTIMIZE TABLE t PARTITION 201801
+        settle
+        r2: INSERT INTO t VALUES ('2018-01-01', 5, 'e')
+        settle
+        r2: OPTIMIZE TABLE t PARTITION 201801        # asked of the other replica
+        r2: OPTIMIZE TABLE t PARTITION 201802        # one part only: nothing to do
+        r1: OPTIMIZE TABLE t PARTITION 201803        # no part at all
+        settle
+    """,
+    "a large part and a small one": """
+        r1: INSERT INTO t VALUES {many}
+        r1: INSERT INTO t VALUES ('2018-01-01', 1, 'a')
+        settle
+        r1: OPTIMIZE TABLE t PARTITION 201801        # all of the partition, however unlike
+        settle
+    """,
+    "optimize final": """
+        r1: INSERT INTO t VALUES ('2018-01-01', 1, 'a'), ('2018-02-01', 2, 'b'), ('2018-03-01', 3, 'c')
+        r2: INSERT INTO t VALUES ('2018-01-01', 4, 'd'), ('2018-02-01', 5, 'e')
+        settle
+        r1: OPTIMIZE TABLE t PARTITION 201801 FINAL
+        settle
+        r2: OPTIMIZE TABLE t FINAL                   # merged ones too, and single parts
+        settle
+        r1: OPTIMIZE TABLE t FINAL
+        settle
+    """,
+    "optimize deduplicate": """
+        r1: INSERT INTO t VALUES ('2018-01-01', 1, 'a'), ('2018-01-01', 1, 'a'), ('2018-01-01', 2, 'b')
+        r2: INSERT INTO t VALUES ('2018-01-01', 1, 'a'), ('2018-01-02', 1, 'a'), ('2018-01-01', 2, 'c')
+        settle
+        r1: OPTIMIZE TABLE t PARTITION 201801 DEDUPLICATE
+        settle
+        r1: INSERT INTO t VALUES ('2018-01-01', 1, 'a'), ('2018-02-01', 1, 'a')
+        r1: INSERT INTO t VALUES ('2018-02-01', 1, 'a'), ('2018-02-01', 1, 'z')
+        settle
+        r1: OPTIMIZE TABLE t FINAL DEDUPLICATE
+        settle
+    """,
+    "fetches stopped": """
+        r2: SYSTEM STOP FETCHES t
+        r1: INSERT INTO t VALUES ('2018-01-01', 1, 'a')
+        r1: INSERT INTO t VALUES ('2018-01-01', 2, 'b')
+        r2: INSERT INTO t VALUES ('2018-01-01', 1, 'a')     # what it has not got it knows by the id
+        r2: INSERT INTO t VALUES ('2018-01-01', 3, 'c')
+        r2: SYSTEM START FETCHES t
+        settle
+        r1: OPTIMIZE TABLE t PARTITION 201801
+        settle
+    """,
+    "fetches stopped over a merge": """
+        r2: SYSTEM STOP FETCHES t
+        r1: INSERT INTO t VALUES ('2018-01-01', 1, 'a')
+        r1: INSERT INTO t VALUES ('2018-01-01', 2, 'b')
+        r1: OPTIMIZE TABLE t PARTITION 201801
+        r1: INSERT INTO t VALUES ('2018-01-01', 3, 'c')
+        r2: SYSTEM START FETCHES t
+        settle
+    """,
+    "queues stopped": """
+        r2: SYSTEM STOP REPLICATION QUEUES t
+        r1: INSERT INTO t VALUES ('2018-01-01', 1, 'a')
+        r1: INSERT INTO t VALUES ('2018-02-01', 2, 'b')
+        r2: INSERT INTO t VALUES ('2018-02-01', 3, 'c')
+        r2: SYSTEM START REPLICATION QUEUES t
+        r2: SYSTEM SYNC REPLICA t
+        r1: SYSTEM SYNC REPLICA t
+        settle
+        r1: OPTIMIZE TABLE t FINAL
+        settle
+    """,
+    "a replica away": """
+        r1: INSERT INTO t VALUES ('2018-01-01', 1, 'a')
+        r2: INSERT INTO t VALUES ('2018-01-01', 2, 'b')
+        settle
+        kill r2
+        r1: INSERT INTO t VALUES ('2018-01-01', 3, 'c')
+        r1: INSERT INTO t VALUES ('2018-01-01', 2, 'b')     # a duplicate of what the dead one took
+        r1: OPTIMIZE TABLE t PARTITION 201801
+        r1: INSERT INTO t VALUES ('2018-02-01', 4, 'd')
+        start r2
+        r2: INSERT INTO t VALUES ('2018-01-01', 3, 'c')
+        settle
+    """,
+    "the first replica away": """
+        r1: INSERT INTO t VALUES ('2018-01-01', 1, 'a')
+        r1: INSERT INTO t VALUES ('2018-01-01', 2, 'b')
+        settle
+        kill r1
+        r2: INSERT INTO t VALUES ('2018-01-01', 3, 'c')
+        settle
+        r2: OPTIMIZE TABLE t PARTITION 201801
+        settle
+        start r1
+        r1: INSERT INTO t VALUES ('2018-01-01', 4, 'd')
+        settle
+    """,
+}
+
+MANY_ROWS = ", ".join(f"('2018-01-01', {key}, 'text {key * 7919 % 10_007}')" for key in range(5_000))
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_both_end_alike(compare: Compare, name: str) -> None:
+    end = compare(SCRIPTS[name].replace("{many}", MANY_ROWS))
+    assert len(end.active_parts) == 2
+    assert end.active_parts["r1"] == end.active_parts["r2"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_scripts_by_chance_end_alike(compare: Compare, seed: int) -> None:
+    compare(random_script(seed))
