@@ -126,7 +126,9 @@ class HttpConnection:
 
     def query(self, text: str, data: bytes = b"", settings: Mapping[str, int] | None = None) -> str:
         """The answer. Raises NotMeasured with what the server says of an error."""
-        self._http.request("POST", f"/?{urlencode({'query': text, **(settings or {})})}", data)
+        # A text may be longer than a URL; with data behind it, it must be one.
+        in_url = {"query": text} if data else {}
+        self._http.request("POST", f"/?{urlencode({**in_url, **(settings or {})})}", data or text.encode())
         response = self._http.getresponse()
         answer = response.read().decode(errors="replace").strip()
         if response.status != 200:

@@ -41,10 +41,10 @@ Row = tuple[str, int, str]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one step: how many entries it added to the log, and the code of the error, 0 for none."""
+    """What came of one step: the entries it added to the log, and the code of the error, 0 for none."""
 
     step: Step
-    new_entries: int
+    entries: list[LogEntry]
     error: int
 
 
@@ -53,7 +53,6 @@ class End:
     """What is there at the end; by replica what one replica has."""
 
     outcomes: list[Outcome]
-    log: list[LogEntry]
     active_parts: dict[str, list[str]]
     rows: dict[str, list[Row]]
 
@@ -108,7 +107,6 @@ class TwinRun:
             outcomes = [self._step(step) for step in steps]
             return End(
                 outcomes=outcomes,
-                log=[LogEntry.parse(text) for text in self._log()],
                 active_parts={replica: sorted(self._cluster.active_parts(replica)) for replica in self._living},
                 rows={replica: sorted(self._cluster.rows(replica)) for replica in self._living},
             )
@@ -119,7 +117,7 @@ class TwinRun:
                 self._cluster.execute(replica, "DROP TABLE t", {})
 
     def _step(self, step: Step) -> Outcome:
-        before, error = len(self._log_names()), 0
+        before, error = self._log_names(), 0
         match step.act:
             case Act.SQL:
                 try:
@@ -134,7 +132,8 @@ class TwinRun:
                 self._wait(lambda: not self._is_active(step.replica), f"the session of {step.replica} has run out")
             case Act.START:
                 self._start(step.replica)
-        return Outcome(step, len(self._log_names()) - before, error)
+        new = [name for name in self._log_names() if name not in before]
+        return Outcome(step, list(map(self._entry, new)), error)
 
     def _start(self, replica: str) -> None:
         self._cluster.start(replica)
@@ -158,8 +157,8 @@ class TwinRun:
     def _log_names(self) -> list[str]:
         return sorted(self._zookeeper.get_children(f"{self._root}/log"))
 
-    def _log(self) -> list[str]:
-        return [self._zookeeper.get(f"{self._root}/log/{name}")[0].decode() for name in self._log_names()]
+    def _entry(self, name: str) -> LogEntry:
+        return LogEntry.parse(self._zookeeper.get(f"{self._root}/log/{name}")[0].decode())
 
     def _wait(self, holds: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + _SECONDS

@@ -6,7 +6,7 @@ Tests that compare us with 18.16 consult nothing else: what is not named here ha
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from replica.log_entry import EntryType, LogEntry
@@ -67,12 +67,19 @@ WHOLE_BLOCKS_ARE_DUPLICATES = """18.16 hashes the rows of each partition by them
 duplicate; the newer release hashes the block. Scripts repeat whole blocks only."""
 
 
-def comparable(entry: LogEntry) -> LogEntry:
-    """The entry without what may differ between two runs of a script.
+def comparable(entries: Iterable[LogEntry]) -> list[LogEntry]:
+    """The entries that one statement wrote, without what may differ between two runs of a script.
 
-    Times and ids of blocks (only whether there is one counts), the version of the format, and who assigned a merge:
-    in 18.16 the leader does for everybody, in the newer release the replica that is asked.
+    An OPTIMIZE FINAL takes the partitions in the order of a hash table; an insert in that of its rows.
     """
+    shown = [_comparable(entry) for entry in entries]
+    is_optimize = all(entry.type is EntryType.MERGE_PARTS for entry in shown)
+    return sorted(shown, key=lambda entry: str(entry.new_part)) if is_optimize else shown
+
+
+def _comparable(entry: LogEntry) -> LogEntry:
+    """Without times, ids (but whether there is one), the version of the format, and who assigned a merge: in 18.16
+    the leader does for everybody, in the newer release the replica that is asked."""
     return replace(
         entry,
         create_time=0,
