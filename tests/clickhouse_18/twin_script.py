@@ -84,12 +84,22 @@ class _Author:
     pieces: set[str] = field(default_factory=set)
     stopped: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in REPLICAS})
     next_key: int = 0
+    only: str = ""  # the replica that is not away
 
     def write(self, steps: int) -> str:
         for _ in range(steps):
             act = self.draw.choices(
-                [self.insert, self.repeat, self.insert_twice, self.optimize, self.stop, self.start, self.sync],
-                weights=[8, 3, 1, 4, 2, 3, 1],
+                [
+                    self.insert,
+                    self.repeat,
+                    self.insert_twice,
+                    self.optimize,
+                    self.stop,
+                    self.start,
+                    self.sync,
+                    self.away,
+                ],
+                weights=[16, 6, 2, 8, 4, 6, 2, 1],
             )[0]
             act()
         self.settle()
@@ -99,7 +109,7 @@ class _Author:
         self.lines.append(f"{replica}{settings}: {sql}")
 
     def anybody(self) -> str:
-        return self.draw.choice(REPLICAS)
+        return self.only or self.draw.choice(REPLICAS)
 
     def insert(self) -> None:
         rows: dict[str, list[str]] = {}
@@ -147,6 +157,17 @@ class _Author:
         replica = self.anybody()
         if not any(self.stopped.values()):
             self.say(replica, "SYSTEM SYNC REPLICA t")
+
+    def away(self) -> None:
+        """A replica is killed, while the other one goes on for a while."""
+        self.settle()
+        dead, alive = self.draw.sample(REPLICAS, 2)
+        self.lines.append(f"kill {dead}")
+        self.only = alive
+        for _ in range(self.draw.randint(1, 5)):
+            self.draw.choices([self.insert, self.repeat, self.optimize], weights=[4, 2, 1])[0]()
+        self.only = ""
+        self.lines.append(f"start {dead}")
 
     def settle(self) -> None:
         for replica in REPLICAS:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import groupby
 
 from replica.log_entry import EntryType, LogEntry
 
@@ -88,3 +89,60 @@ def _comparable(entry: LogEntry) -> LogEntry:
         log_entry_id="",
         source_replica="" if entry.type is EntryType.MERGE_PARTS else entry.source_replica,
     )
+
+
+# --- what a replica writes -----------------------------------------------------------------------------------
+
+Change = tuple[str, str]
+"""One operation of a write, `create /log/log-N`: what is done, and to which kind of znode of the table."""
+
+# What 18.16 writes and the newer release does not.
+_GONE = {
+    ("check", "/columns"),  # the version of the columns is in the part's header
+    ("create", "/replicas/R/parts/PART/columns"),  # the header is the value of the part's znode
+    ("create", "/replicas/R/parts/PART/checksums"),
+    ("delete", "/replicas/R/parts/PART/columns"),
+    ("delete", "/replicas/R/parts/PART/checksums"),
+    ("create ephemeral", "/temp/abandonable_lock-N"),  # the number itself is ephemeral
+    ("delete", "/temp/abandonable_lock-N"),
+    ("create ephemeral", "/leader_election/leader_election-N"),  # every replica is a leader
+    ("setData", "/replicas/R/columns"),  # rewritten at every start
+    ("setData", "/replicas/R/metadata"),
+}
+# What the newer release writes besides.
+_NEW = {
+    ("check", "SESSION"),  # nothing of a session may arrive after it
+    ("check", "/replicas/R/host"),  # no partition is made for a replica that is dropped
+    ("setData", "/log"),  # two leaders must not assign merges at once
+    ("check", "/replicas/OTHER/log_pointer"),  # a clone's source must not have moved on
+}
+_RENAMED = {"/blocks/ID": "/deduplication_hashes/ID"}
+
+# 18.16 looks whether a block is known in a request of its own, before it takes a number.
+_LOOK_FOR_BLOCK = (("create", "/deduplication_hashes/ID"), ("delete", "/deduplication_hashes/ID"))
+_TAKE_NUMBER = ("create ephemeral", "/block_numbers/P/block-N")
+
+
+def comparable_writes(writes: Iterable[tuple[Change, ...]]) -> set[tuple[Change, ...]]:
+    """The different kinds of writes of one replica, given in their order, as the newer release would send them.
+
+    Operations that are repeated in a row count once: how many entries are copied at a time is chance. The commit of
+    an insert has an order of its own in each release, and that of a merge looks at replicas in any order: what
+    writes a part is sorted.
+    """
+    kinds: set[tuple[Change, ...]] = set()
+    looked: tuple[Change, ...] = ()
+    for write in writes:
+        changes = tuple((op, _RENAMED.get(path, path)) for op, path in write if (op, path) not in _GONE | _NEW)
+        if changes == _LOOK_FOR_BLOCK:
+            looked = changes
+            continue
+        if changes == (_TAKE_NUMBER,):
+            changes = (*looked, _TAKE_NUMBER)
+        looked = ()
+        if ("create", "/replicas/R/parts/PART") in changes:
+            changes = tuple(sorted(changes))
+        changes = tuple(change for change, _ in groupby(changes))
+        if any(op != "check" for op, _ in changes):
+            kinds.add(changes)
+    return kinds
