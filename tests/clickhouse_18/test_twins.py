@@ -8,6 +8,8 @@ import pytest
 
 from benchmarks.processes import NotInstalled
 from benchmarks.zookeeper import ZooKeeper
+from clickhouse_sim.sql.statements import parse_statements
+from replica.errors import NotImplementedInModel
 from tests.clickhouse_18.twin_script import parse_script, random_script
 from tests.clickhouse_18.twins import End, OurCluster, RealCluster, TwinRun, znodes_of
 from tests.clickhouse_18.version_differences import comparable
@@ -181,6 +183,101 @@ SCRIPTS = {
     """,
 }
 
+WITH_PARTITION_COMMANDS = {
+    "drop a partition": """
+        r1: INSERT INTO t VALUES ('2018-01-01', 1, 'a'), ('2018-02-01', 2, 'b')
+        r2: INSERT INTO t VALUES ('2018-01-01', 3, 'c')
+        r1: ALTER TABLE t DROP PARTITION 201801
+        settle
+        r2: INSERT INTO t VALUES ('2018-01-01', 3, 'c')      # forgotten with its partition
+        r1: INSERT INTO t VALUES ('2018-01-01', 3, 'c')
+        r2: ALTER TABLE t DROP PARTITION 201801
+        r2: ALTER TABLE t DROP PARTITION 201801              # nothing left in it
+        r1: ALTER TABLE t DROP PARTITION 209901              # never was
+        settle
+        r1: INSERT INTO t VALUES ('2018-01-01', 4, 'd')
+        settle
+        r1: OPTIMIZE TABLE t PARTITION 201801 FINAL
+        settle
+    """,
+    "drop what was merged": """
+        r1: INSERT INTO t VALUES ('2018-01-01', 1, 'a')
+        r1: INSERT INTO t VALUES ('2018-01-01', 2, 'b')
+        settle
+        r1: OPTIMIZE TABLE t PARTITION 201801
+        settle
+        r2: ALTER TABLE t DROP PARTITION 201801
+        r1: INSERT INTO t VALUES ('2018-01-01', 2, 'b')
+        settle
+    """,
+    "drop what the other has not fetched": """
+        r2: SYSTEM STOP FETCHES t
+        r1: INSERT INTO t VALUES ('2018-01-01', 1, 'a')
+        r1: INSERT INTO t VALUES ('2018-01-01', 2, 'b')
+        r1: ALTER TABLE t DROP PARTITION 201801
+        r1: INSERT INTO t VALUES ('2018-01-01', 3, 'c')
+        r2: SYSTEM START FETCHES t
+        settle
+    """,
+    "drop while the other does nothing": """
+        r1: INSERT INTO t VALUES ('2018-01-01', 1, 'a')
+        settle
+        r2: SYSTEM STOP REPLICATION QUEUES t
+        r1: INSERT INTO t VALUES ('2018-01-01', 2, 'b')
+        r1: ALTER TABLE t DROP PARTITION 201801
+        r1: INSERT INTO t VALUES ('2018-01-01', 1, 'a')
+        r2: INSERT INTO t VALUES ('2018-01-01', 3, 'c')
+        r2: SYSTEM START REPLICATION QUEUES t
+        settle
+    """,
+    "drop while the other is away": """
+        r1: INSERT INTO t VALUES ('2018-01-01', 1, 'a'), ('2018-02-01', 2, 'b')
+        settle
+        kill r2
+        r1: ALTER TABLE t DROP PARTITION 201801
+        r1: INSERT INTO t VALUES ('2018-01-01', 3, 'c')
+        start r2
+        settle
+    """,
+    "detach and attach": """
+        r1: INSERT INTO t VALUES ('2018-01-01', 1, 'a'), ('2018-02-01', 2, 'b')
+        r2: INSERT INTO t VALUES ('2018-01-01', 3, 'c')
+        settle
+        r1: ALTER TABLE t DETACH PARTITION 201801
+        settle
+        r1: ALTER TABLE t ATTACH PARTITION 201801
+        settle
+        r2: INSERT INTO t VALUES ('2018-01-01', 3, 'c')
+        settle
+        r1: OPTIMIZE TABLE t PARTITION 201801
+        settle
+    """,
+    "detach, and attach what was merged on the other": """
+        r1: INSERT INTO t VALUES ('2018-01-01', 1, 'a')
+        r1: INSERT INTO t VALUES ('2018-01-01', 2, 'b')
+        settle
+        r1: OPTIMIZE TABLE t PARTITION 201801
+        settle
+        r1: INSERT INTO t VALUES ('2018-01-01', 3, 'c')
+        settle
+        r1: ALTER TABLE t DETACH PARTITION 201801
+        settle
+        r2: ALTER TABLE t ATTACH PART '201801_0_1_1'
+        r2: ALTER TABLE t ATTACH PARTITION 201801
+        settle
+    """,
+    "truncate": """
+        r1: INSERT INTO t VALUES ('2018-01-01', 1, 'a'), ('2018-02-01', 2, 'b')
+        settle
+        r1: ALTER TABLE t DROP PARTITION 201802
+        settle
+        r2: TRUNCATE TABLE t
+        settle
+        r1: INSERT INTO t VALUES ('2018-01-01', 1, 'a')
+        settle
+    """,
+}
+
 MANY = {
     "{101 inserts}": "\n".join(f"r1: INSERT INTO t VALUES ('2018-01-01', {key}, 'a')" for key in range(101)),
     "{5000 rows}": ", ".join(f"('2018-01-01', {key}, 'text {key * 7919 % 10_007}')" for key in range(5_000)),
@@ -197,6 +294,30 @@ def test_both_end_alike(compare: Compare, name: str) -> None:
     assert end.active_parts["r1"] == end.active_parts["r2"]
 
 
-@pytest.mark.parametrize("seed", range(6))
+def partition_commands_are_read() -> bool:
+    try:
+        parse_statements("ALTER TABLE t DROP PARTITION 201801")
+    except NotImplementedInModel:
+        return False
+    return True
+
+
+partition_commands = pytest.mark.skipif(not partition_commands_are_read(), reason="no ALTER TABLE … PARTITION here")
+
+
+@partition_commands
+@pytest.mark.parametrize("name", WITH_PARTITION_COMMANDS)
+def test_partitions_that_come_and_go(compare: Compare, name: str) -> None:
+    end = compare(WITH_PARTITION_COMMANDS[name])
+    assert end.active_parts["r1"] == end.active_parts["r2"]
+
+
+@pytest.mark.parametrize("seed", range(4))
 def test_scripts_by_chance_end_alike(compare: Compare, seed: int) -> None:
     compare(random_script(seed))
+
+
+@partition_commands
+@pytest.mark.parametrize("seed", range(100, 104))
+def test_scripts_by_chance_with_partitions_that_go(compare: Compare, seed: int) -> None:
+    compare(random_script(seed, with_drops=True))

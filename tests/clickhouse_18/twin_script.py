@@ -83,6 +83,7 @@ class _Author:
     inserts: list[str] = field(default_factory=list)
     pieces: set[str] = field(default_factory=set)
     stopped: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in REPLICAS})
+    with_drops: bool = False
     next_key: int = 0
     only: str = ""  # the replica that is not away
 
@@ -158,6 +159,11 @@ class _Author:
         if not any(self.stopped.values()):
             self.say(replica, "SYSTEM SYNC REPLICA t")
 
+    def drop(self) -> None:
+        """A month goes, with whatever is under way in it; its blocks may come again."""
+        month = self.draw.choice(_MONTHS)
+        self.say(self.anybody(), f"ALTER TABLE t DROP PARTITION {month.replace('-', '')}")
+
     def away(self) -> None:
         """A replica is killed, while the other one goes on for a while."""
         self.settle()
@@ -176,6 +182,6 @@ class _Author:
         self.lines.append("settle")
 
 
-def random_script(seed: int, steps: int = 25) -> str:
+def random_script(seed: int, steps: int = 25, *, with_drops: bool = False) -> str:
     """A script drawn from the seed; the same seed gives the same script."""
-    return _Author(random.Random(seed)).write(steps)
+    return _Author(random.Random(seed), with_drops=with_drops).write(steps)

@@ -79,9 +79,13 @@ def comparable(entries: Iterable[LogEntry]) -> list[LogEntry]:
 
 
 def _comparable(entry: LogEntry) -> LogEntry:
-    """Without times, ids (but whether there is one), the version of the format, and who assigned a merge: in 18.16
-    the leader does for everybody, in the newer release the replica that is asked."""
-    return replace(
+    """Without times, ids (but whether there is one) and the version of the format.
+
+    A merge is assigned by the leader for everybody in 18.16, by the replica that is asked in the newer release. A
+    range to drop has a mutation number only in the newer release. What is attached is an entry of its own type there,
+    with a checksum and an id: 18.16 takes the same part twice.
+    """
+    shown = replace(
         entry,
         create_time=0,
         block_id="some" if entry.block_id else "",
@@ -89,6 +93,11 @@ def _comparable(entry: LogEntry) -> LogEntry:
         log_entry_id="",
         source_replica="" if entry.type is EntryType.MERGE_PARTS else entry.source_replica,
     )
+    if entry.type is EntryType.DROP_RANGE and entry.new_part is not None:
+        return replace(shown, new_part=replace(entry.new_part, mutation=0))
+    if entry.type is EntryType.ATTACH_PART:
+        return replace(shown, type=EntryType.GET_PART, part_checksum="", block_id="")
+    return shown
 
 
 # --- what a replica writes -----------------------------------------------------------------------------------
