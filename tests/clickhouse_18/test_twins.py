@@ -262,7 +262,7 @@ WITH_PARTITION_COMMANDS = {
         settle
         r1: ALTER TABLE t DETACH PARTITION 201801
         settle
-        r2: ALTER TABLE t ATTACH PART '201801_0_1_1'
+        r2: ALTER TABLE t ATTACH PART '201801_2_2_0'
         r2: ALTER TABLE t ATTACH PARTITION 201801
         settle
     """,

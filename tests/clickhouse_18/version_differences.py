@@ -68,6 +68,12 @@ WHOLE_BLOCKS_ARE_DUPLICATES = """18.16 hashes the rows of each partition by them
 duplicate; the newer release hashes the block. Scripts repeat whole blocks only."""
 
 
+DETACHES_WHAT_WAS_MERGED = """DETACH PARTITION moves parts that were merged into detached ones to `detached` too, unless
+they are removed by then; the newer release only what is active. Scripts do not attach a merged part by its name."""
+
+_WRITTEN_BY_THE_LEADER = (EntryType.MERGE_PARTS, EntryType.DROP_RANGE)
+
+
 def comparable(entries: Iterable[LogEntry]) -> list[LogEntry]:
     """The entries that one statement wrote, without what may differ between two runs of a script.
 
@@ -81,8 +87,8 @@ def comparable(entries: Iterable[LogEntry]) -> list[LogEntry]:
 def _comparable(entry: LogEntry) -> LogEntry:
     """Without times, ids (but whether there is one) and the version of the format.
 
-    A merge is assigned by the leader for everybody in 18.16, by the replica that is asked in the newer release. A
-    range to drop has a mutation number only in the newer release. What is attached is an entry of its own type there,
+    Merges and drops are written by the leader for everybody in 18.16, by the replica that is asked in the newer
+    release. A range to drop has a mutation number only in the newer release. What is attached is an entry of its own type there,
     with a checksum and an id: 18.16 takes the same part twice.
     """
     shown = replace(
@@ -91,7 +97,7 @@ def _comparable(entry: LogEntry) -> LogEntry:
         block_id="some" if entry.block_id else "",
         format_version=0,
         log_entry_id="",
-        source_replica="" if entry.type is EntryType.MERGE_PARTS else entry.source_replica,
+        source_replica="" if entry.type in _WRITTEN_BY_THE_LEADER else entry.source_replica,
     )
     if entry.type is EntryType.DROP_RANGE and entry.new_part is not None:
         return replace(shown, new_part=replace(entry.new_part, mutation=0))
