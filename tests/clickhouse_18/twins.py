@@ -76,6 +76,8 @@ class TwinCluster(Protocol):
         """Raises Refused."""
         ...
 
+    def is_readonly(self, replica: str) -> bool: ...
+
     def active_parts(self, replica: str) -> list[str]: ...
 
     def rows(self, replica: str) -> list[Row]: ...
@@ -102,8 +104,9 @@ class TwinRun:
     def run(self, steps: list[Step]) -> End:
         for replica in REPLICAS:
             self._cluster.execute(replica, _CREATE.format(root=self._root), {})
-        self._wait(lambda: all(map(self._is_active, REPLICAS)), "the table's replicas are active")
         try:
+            for replica in REPLICAS:
+                self._wait_until_writable(replica)
             outcomes = [self._step(step) for step in steps]
             return End(
                 outcomes=outcomes,
@@ -139,7 +142,11 @@ class TwinRun:
         self._cluster.start(replica)
         self._living.append(replica)
         self._living.sort()
+        self._wait_until_writable(replica)
+
+    def _wait_until_writable(self, replica: str) -> None:
         self._wait(lambda: self._is_active(replica), f"{replica} is active")
+        self._wait(lambda: not self._cluster.is_readonly(replica), f"{replica} is not read-only")
 
     def _is_active(self, replica: str) -> bool:
         return self._zookeeper.exists(f"{self._root}/replicas/{replica}/is_active") is not None
@@ -191,6 +198,9 @@ class RealCluster:
             found = re.search(r"Code: ([0-9]+)", str(problem))
             raise Refused(int(found[1]) if found else -1, str(problem)) from problem
 
+    def is_readonly(self, replica: str) -> bool:
+        return self._servers[replica].query("SELECT is_readonly FROM system.replicas WHERE table = 't'") != "0"
+
     def active_parts(self, replica: str) -> list[str]:
         answer = self._servers[replica].query("SELECT name FROM system.parts WHERE active AND table = 't'")
         return answer.splitlines()
@@ -240,6 +250,11 @@ class OurCluster:
                         client.execute(statement)  # type: ignore[arg-type]
         except ClickHouseError as error:
             raise Refused(error_code(error), error.message) from error
+
+    def is_readonly(self, replica: str) -> bool:
+        with self._client(replica) as client:
+            tables: list[dict[str, Any]] = client.scan("system", "replicas").to_pylist()
+        return any(table["is_readonly"] for table in tables if table["table"] == "t")
 
     def active_parts(self, replica: str) -> list[str]:
         with self._client(replica) as client:

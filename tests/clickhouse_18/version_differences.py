@@ -68,8 +68,8 @@ WHOLE_BLOCKS_ARE_DUPLICATES = """18.16 hashes the rows of each partition by them
 duplicate; the newer release hashes the block. Scripts repeat whole blocks only."""
 
 
-DETACHES_WHAT_WAS_MERGED = """DETACH PARTITION moves parts that were merged into detached ones to `detached` too, unless
-they are removed by then; the newer release only what is active. Scripts do not attach a merged part by its name."""
+DETACHES_WHAT_WAS_MERGED = """DETACH PARTITION moves parts that were merged, and are not removed yet, to `detached` too;
+the newer release only the active ones. Scripts do not attach a merged part by its name."""
 
 _WRITTEN_BY_THE_LEADER = (EntryType.MERGE_PARTS, EntryType.DROP_RANGE)
 
@@ -77,19 +77,19 @@ _WRITTEN_BY_THE_LEADER = (EntryType.MERGE_PARTS, EntryType.DROP_RANGE)
 def comparable(entries: Iterable[LogEntry]) -> list[LogEntry]:
     """The entries that one statement wrote, without what may differ between two runs of a script.
 
-    An OPTIMIZE FINAL takes the partitions in the order of a hash table; an insert in that of its rows.
+    OPTIMIZE FINAL and TRUNCATE take the partitions in the order of a hash table; an insert in that of its rows.
     """
     shown = [_comparable(entry) for entry in entries]
-    is_optimize = all(entry.type is EntryType.MERGE_PARTS for entry in shown)
-    return sorted(shown, key=lambda entry: str(entry.new_part)) if is_optimize else shown
+    in_any_order = all(entry.type in _WRITTEN_BY_THE_LEADER for entry in shown)
+    return sorted(shown, key=lambda entry: str(entry.new_part)) if in_any_order else shown
 
 
 def _comparable(entry: LogEntry) -> LogEntry:
     """Without times, ids (but whether there is one) and the version of the format.
 
-    Merges and drops are written by the leader for everybody in 18.16, by the replica that is asked in the newer
-    release. A range to drop has a mutation number only in the newer release. What is attached is an entry of its own type there,
-    with a checksum and an id: 18.16 takes the same part twice.
+    In the newer release the replica that is asked writes merges and drops, not the leader for everybody; a range to
+    drop has a mutation number; what is attached has a type of its own, a checksum, and an id (18.16 takes the same
+    part twice).
     """
     shown = replace(
         entry,
