@@ -68,8 +68,8 @@ WHOLE_BLOCKS_ARE_DUPLICATES = """18.16 hashes the rows of each partition by them
 duplicate; the newer release hashes the block. Scripts repeat whole blocks only."""
 
 
-DETACHES_WHAT_WAS_MERGED = """DETACH PARTITION moves parts that were merged, and are not removed yet, to `detached` too;
-the newer release only the active ones. Scripts do not attach a merged part by its name."""
+DETACHES_WHAT_WAS_MERGED = """DETACH PARTITION also moves parts that were merged and are not removed yet; the newer
+release only the active ones. Scripts do not attach a merged part by its name."""
 
 _WRITTEN_BY_THE_LEADER = (EntryType.MERGE_PARTS, EntryType.DROP_RANGE)
 
