@@ -88,20 +88,9 @@ class _Author:
     only: str = ""  # the replica that is not away
 
     def write(self, steps: int) -> str:
-        for _ in range(steps):
-            act = self.draw.choices(
-                [
-                    self.insert,
-                    self.repeat,
-                    self.insert_twice,
-                    self.optimize,
-                    self.stop,
-                    self.start,
-                    self.sync,
-                    self.away,
-                ],
-                weights=[16, 6, 2, 8, 4, 6, 2, 1],
-            )[0]
+        acts = {self.insert: 16, self.repeat: 6, self.insert_twice: 2, self.optimize: 8, self.stop: 4, self.start: 6}
+        acts |= {self.sync: 2, self.away: 1, self.drop: 5 if self.with_drops else 0}
+        for act in self.draw.choices(list(acts), weights=list(acts.values()), k=steps):
             act()
         self.settle()
         return "\n".join(self.lines)
