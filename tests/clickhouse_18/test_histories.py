@@ -13,7 +13,7 @@ from replica.log_entry import EntryType, LogEntry
 from replica.merge_limits import max_bytes_to_merge
 from replica.part_name import PartName
 from replica.queue import ReplicationQueue
-from replica.selection import Limits, why_postponed
+from replica.selection import Limits, select, why_postponed
 from replica.settings import MergeTreeSettings
 from tests.clickhouse_18.histories import ExpectedParts, History, Moment, every_entry_text, histories, history
 from tests.clickhouse_18.version_differences import (
@@ -212,6 +212,24 @@ def test_a_range_without_a_mutation_meets_mutated_parts() -> None:
         loaded(state)
 
 
+@pytest.mark.parametrize("state", [state for state in LOADABLE if state.queue], ids=str)
+def test_a_queue_that_is_left_alone_runs_dry(state: ReplicaState) -> None:
+    """Entries of every type, mutations, cleared columns and replaced ranges among them, in an order that ends."""
+    queue = loaded(state)
+    while queue:
+        queued = select(queue, NOW, Limits())
+        assert queued is not None, [(each.znode_name, each.postpone_reason) for each in queue]
+        queue.start(queued, NOW)
+        drop_range = queued.entry.drop_range
+        needless = [] if drop_range is None else queue.entries_inside(drop_range, queued.entry)
+        for each in needless:
+            queue.remove(each, successful=False)
+        queue.remove(queued)
+        queue.finish_attempt(queued)
+        queue.check_invariant()
+    assert data_names(queue.current_parts) == expected_parts(state, pulled_all=False)
+
+
 # --- reasons to wait -----------------------------------------------------------------------------------------
 
 FETCH_LIMIT = 1  # replicated_max_parallel_fetches_for_table of 10-fetches-limited
@@ -253,6 +271,8 @@ def test_every_entry_waits_for_what_the_server_said(state: ReplicaState) -> None
     assert state.served is not None
     rows = state.moment.queue_rows(*state.served[:2])
     queue, limits = loaded(state), limits_of(state)
+    if not any(row["num_tries"] for row in rows):  # tries put entries to the tail
+        assert [row["node_name"] for row in rows] == [queued.znode_name for queued in queue]
     for row in rows:
         if row["is_currently_executing"]:
             queue.start(queue[row["node_name"]], NOW)
