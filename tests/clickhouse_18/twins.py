@@ -7,7 +7,7 @@ import itertools
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -192,7 +192,7 @@ class RealCluster:
 
     def execute(self, replica: str, sql: str, settings: dict[str, int]) -> None:
         try:
-            # OPTIMIZE would wait for replicas that may not be able to follow.
+            # OPTIMIZE and ALTER would wait for replicas that may not be able to follow.
             self._servers[replica].query(sql, {"replication_alter_partitions_sync": 0, **settings})
         except NotMeasured as problem:
             found = re.search(r"Code: ([0-9]+)", str(problem))
@@ -247,7 +247,7 @@ class OurCluster:
                     case Optimization():
                         optimize(statement, client)
                     case _:
-                        client.execute(statement)  # type: ignore[arg-type]
+                        client.execute(_without_waiting(statement))
         except ClickHouseError as error:
             raise Refused(error_code(error), error.message) from error
 
@@ -277,6 +277,11 @@ class OurCluster:
 
     def _client(self, replica: str) -> EndpointClient:
         return EndpointClient(self._cluster.living_replicas()[replica])
+
+
+def _without_waiting(command: Any) -> Any:
+    """The same with `alter_sync` = 0 where there is that: the replica that is asked may have its queue stopped."""
+    return replace(command, alter_sync=0) if hasattr(command, "alter_sync") else command
 
 
 def _text(value: bytes | str) -> str:
