@@ -168,6 +168,34 @@ SCRIPTS = {
         r2: INSERT INTO t VALUES ('2018-01-01', 3, 'c')
         settle
     """,
+    "a table begun anew": """
+        r2: SYSTEM STOP FETCHES t
+        r1: INSERT INTO t VALUES ('2018-01-01', 1, 'a')
+        r1: INSERT INTO t VALUES ('2018-01-01', 2, 'b')
+        r2: SYSTEM RESTART REPLICA t                        # ends the stop as well
+        settle
+        r2: INSERT INTO t VALUES ('2018-01-01', 1, 'a')
+        r2: INSERT INTO t VALUES ('2018-01-01', 3, 'c')
+        r1: SYSTEM RESTART REPLICA t
+        settle
+        r1: OPTIMIZE TABLE t PARTITION 201801
+        settle
+    """,
+    "a replica made anew": """
+        r1: INSERT INTO t VALUES ('2018-01-01', 1, 'a')
+        r2: INSERT INTO t VALUES ('2018-01-01', 2, 'b'), ('2018-02-01', 3, 'c')
+        settle
+        r1: OPTIMIZE TABLE t PARTITION 201801
+        settle
+        r2: DROP TABLE t
+        r1: INSERT INTO t VALUES ('2018-01-01', 4, 'd')
+        create r2
+        r2: INSERT INTO t VALUES ('2018-01-01', 4, 'd')     # ids are the table's, not the replica's
+        r2: INSERT INTO t VALUES ('2018-01-01', 5, 'e')
+        settle
+        r2: OPTIMIZE TABLE t FINAL
+        settle
+    """,
     "the first replica away": """
         r1: INSERT INTO t VALUES ('2018-01-01', 1, 'a')
         r1: INSERT INTO t VALUES ('2018-01-01', 2, 'b')

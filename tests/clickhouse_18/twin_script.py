@@ -4,7 +4,8 @@
     r1 insert_deduplicate=0: INSERT INTO …              with a setting
     settle                                              every replica has done what the log asks
     kill r2                                             SIGKILL; goes on when its session has run out
-    start r2                                            goes on when it is active
+    start r2                                            goes on when it takes writes
+    create r2                                           the table anew, after a DROP TABLE there
 
 Any statement that both understand can be written. The table is always `t`: `(d Date, k UInt64, s String)`, by month,
 sorted by k, without merges that nobody asked for. Two replicas, r1 and r2. What begins with # is a remark.
@@ -20,7 +21,7 @@ from enum import StrEnum
 REPLICAS = ("r1", "r2")
 
 _STATEMENT = re.compile(r"(?P<replica>r[12])(?P<settings>(?: \w+=\d+)*): (?P<sql>.+)")
-_CHANGE = re.compile(r"(?P<act>kill|start) (?P<replica>r[12])")
+_CHANGE = re.compile(r"(?P<act>kill|start|create) (?P<replica>r[12])")
 
 
 class Act(StrEnum):
@@ -30,6 +31,7 @@ class Act(StrEnum):
     SETTLE = "settle"
     KILL = "kill"
     START = "start"
+    CREATE = "create"
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class _Author:
 
     def write(self, steps: int) -> str:
         acts = {self.insert: 16, self.repeat: 6, self.insert_twice: 2, self.optimize: 8, self.stop: 4, self.start: 6}
-        acts |= {self.sync: 2, self.away: 1, self.drop: 5 if self.with_drops else 0}
+        acts |= {self.sync: 2, self.restart: 1, self.away: 1, self.drop: 5 if self.with_drops else 0}
         for act in self.draw.choices(list(acts), weights=list(acts.values()), k=steps):
             act()
         self.settle()
@@ -147,6 +149,12 @@ class _Author:
         replica = self.anybody()
         if not any(self.stopped.values()):
             self.say(replica, "SYSTEM SYNC REPLICA t")
+
+    def restart(self) -> None:
+        """What was stopped there goes on then."""
+        replica = self.anybody()
+        self.stopped[replica].clear()
+        self.say(replica, "SYSTEM RESTART REPLICA t")
 
     def drop(self) -> None:
         """A month goes, with whatever is under way in it; its blocks may come again."""

@@ -99,14 +99,13 @@ class TwinRun:
         self._cluster = cluster
         self._zookeeper = zookeeper
         self._root = f"/twins/{next(_roots)}/t"
-        self._living = list(REPLICAS)
+        self._living: list[str] = []
+        self._killed: set[str] = set()
 
     def run(self, steps: list[Step]) -> End:
-        for replica in REPLICAS:
-            self._cluster.execute(replica, _CREATE.format(root=self._root), {})
         try:
             for replica in REPLICAS:
-                self._wait_until_writable(replica)
+                self._create(replica)
             outcomes = [self._step(step) for step in steps]
             return End(
                 outcomes=outcomes,
@@ -114,34 +113,51 @@ class TwinRun:
                 rows={replica: sorted(self._cluster.rows(replica)) for replica in self._living},
             )
         finally:
-            for replica in [replica for replica in REPLICAS if replica not in self._living]:
+            for replica in sorted(self._killed):
                 self._start(replica)
             for replica in REPLICAS:
-                self._cluster.execute(replica, "DROP TABLE t", {})
+                self._cluster.execute(replica, "DROP TABLE IF EXISTS t", {})
 
     def _step(self, step: Step) -> Outcome:
         before, error = self._log_names(), 0
         match step.act:
             case Act.SQL:
-                try:
-                    self._cluster.execute(step.replica, step.sql, step.settings)
-                except Refused as refused:
-                    error = refused.code
+                error = self._execute(step)
             case Act.SETTLE:
                 self._wait(self._is_settled, "every queue is empty and every log copied")
             case Act.KILL:
                 self._cluster.kill(step.replica)
                 self._living.remove(step.replica)
+                self._killed.add(step.replica)
                 self._wait(lambda: not self._is_active(step.replica), f"the session of {step.replica} has run out")
             case Act.START:
                 self._start(step.replica)
+            case Act.CREATE:
+                self._create(step.replica)
         new = [name for name in self._log_names() if name not in before]
         return Outcome(step, list(map(self._entry, new)), error)
 
+    def _execute(self, step: Step) -> int:
+        """The code of the error, 0 for none."""
+        try:
+            self._cluster.execute(step.replica, step.sql, step.settings)
+        except Refused as refused:
+            return refused.code
+        if step.sql.startswith("DROP TABLE"):
+            self._living.remove(step.replica)
+        if step.sql.startswith("SYSTEM RESTART REPLICA"):
+            self._wait_until_writable(step.replica)
+        return 0
+
+    def _create(self, replica: str) -> None:
+        self._cluster.execute(replica, _CREATE.format(root=self._root), {})
+        self._living = sorted({*self._living, replica})
+        self._wait_until_writable(replica)
+
     def _start(self, replica: str) -> None:
         self._cluster.start(replica)
-        self._living.append(replica)
-        self._living.sort()
+        self._killed.discard(replica)
+        self._living = sorted({*self._living, replica})
         self._wait_until_writable(replica)
 
     def _wait_until_writable(self, replica: str) -> None:
