@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -23,29 +24,25 @@ Compare = Callable[[str], End]
 def compare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compare]:
     """Runs a script on both, requires that they end alike, and gives what we ended with."""
     folder = tmp_path_factory.mktemp("twins")
-    try:
-        zookeeper = ZooKeeper(folder / "zookeeper")
-        real = RealCluster(folder / "clickhouse", zookeeper)
-    except NotInstalled as missing:
-        pytest.skip(str(missing))
-    ours = OurCluster(folder / "ours")
-    with zookeeper:
+    with ExitStack() as stack:
         try:
-            real.start("r1")
-            real.start("r2")
-            ours.up()
-            with znodes_of(real) as real_znodes, znodes_of(ours) as our_znodes:
+            zookeeper = stack.enter_context(ZooKeeper(folder / "zookeeper"))
+            real = RealCluster(folder / "clickhouse", zookeeper)
+        except NotInstalled as missing:
+            pytest.skip(str(missing))
+        ours = OurCluster(folder / "ours")
+        for cluster in (real, ours):
+            stack.callback(cluster.stop)
+            cluster.up()
+        real_znodes, our_znodes = (stack.enter_context(znodes_of(cluster)) for cluster in (real, ours))
 
-                def both(script: str) -> End:
-                    steps = parse_script(script)
-                    end = TwinRun(ours, our_znodes).run(steps)
-                    require_alike(end, TwinRun(real, real_znodes).run(steps))
-                    return end
+        def both(script: str) -> End:
+            steps = parse_script(script)
+            end = TwinRun(ours, our_znodes).run(steps)
+            require_alike(end, TwinRun(real, real_znodes).run(steps))
+            return end
 
-                yield both
-        finally:
-            real.stop()
-            ours.stop()
+        yield both
 
 
 def require_alike(ours: End, real: End) -> None:

@@ -113,7 +113,7 @@ class _Author:
             rows.setdefault(month, []).append(f"('{month}-{1 + key % 28:02}', {key}, 'text {key}')")
         pieces = {str(sorted(piece)) for piece in rows.values()}
         if pieces & self.pieces:
-            return  # VERSION_OF_DEDUPLICATION: a part of a block would be a duplicate in 18.16 alone
+            return  # a part of the block would be a duplicate in 18.16 alone: see version_differences
         self.pieces |= pieces
         block = [row for piece in rows.values() for row in piece]
         self.draw.shuffle(block)

@@ -119,7 +119,8 @@ class TwinRun:
                 self._cluster.execute(replica, "DROP TABLE IF EXISTS t", {})
 
     def _step(self, step: Step) -> Outcome:
-        before, error = self._log_names(), 0
+        before = self._log_names()
+        error = 0
         match step.act:
             case Act.SQL:
                 error = self._execute(step)
@@ -202,6 +203,10 @@ class RealCluster:
             name: ClickHouseServer(name, folder / name, zookeeper.address, session_timeout_seconds=4)
             for name in REPLICAS
         }
+
+    def up(self) -> None:
+        for server in self._servers.values():
+            server.start()
 
     def coordinator(self) -> str:
         return self._zookeeper.address
@@ -289,7 +294,8 @@ class OurCluster:
         self._cluster.start(replica)
 
     def stop(self) -> None:
-        self._cluster.down()
+        if self._cluster.folder.has_cluster():
+            self._cluster.down()
 
     def _client(self, replica: str) -> EndpointClient:
         return EndpointClient(self._cluster.living_replicas()[replica])

@@ -64,12 +64,12 @@ were mutated. 18.16 drops by block numbers and does not care; the newer release 
 
 # --- what the same script leads to ---------------------------------------------------------------------------
 
-WHOLE_BLOCKS_ARE_DUPLICATES = """18.16 hashes the rows of each partition by themselves, so a part of a block can be a
-duplicate; the newer release hashes the block. Scripts repeat whole blocks only."""
-
-
-DETACHES_WHAT_WAS_MERGED = """DETACH PARTITION also moves parts that were merged and are not removed yet; the newer
-release only the active ones. Scripts do not attach a merged part by its name."""
+# What scripts keep away from:
+# - 18.16 hashes the rows of each partition by themselves, so a part of a block can be a duplicate; the newer release
+#   hashes the block. Only whole blocks are repeated.
+# - OPTIMIZE without PARTITION or FINAL chooses by the sizes of parts, which are those of the storage.
+# - DETACH PARTITION of 18.16 also moves parts that were merged and are not removed yet. No merged part is attached by
+#   its name.
 
 _WRITTEN_BY_THE_LEADER = (EntryType.MERGE_PARTS, EntryType.DROP_RANGE)
 
