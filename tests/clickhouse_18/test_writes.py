@@ -62,16 +62,17 @@ def kind_of_znode(path: str, replica: str) -> str:
 
 def our_writes(replica: Replica, name: str) -> list[tuple[Change, ...]]:
     """All that a server wrote and that was done, so far."""
-    requests = replica.server._share.sessions.requests
-    return [
-        tuple(
-            changes_of(message.request.operations if isinstance(message.request, Multi) else [message.request], name)
-        )
-        for message in requests
-        if message.type is MessageType.RESPONSE
-        and isinstance(message.request, Create | Delete | Set | Check | CheckNotExists | Multi)
-        and not isinstance(message.outcome, Failure)
-    ]
+    assert replica.server._share is not None
+    writes = []
+    for message in replica.server._share.sessions.requests:
+        if message.type is not MessageType.RESPONSE or isinstance(message.outcome, Failure):
+            continue
+        match message.request:
+            case Multi(operations):
+                writes.append(tuple(changes_of(operations, name)))
+            case Create() | Delete() | Set() as operation:
+                writes.append(tuple(changes_of([operation], name)))
+    return writes
 
 
 def changes_of(operations: Iterable[Operation], name: str) -> Iterable[Change]:
