@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from replica.errors import BadArguments, UnknownSetting
+from replica.log_entry import NEWEST_FORMAT_VERSION, USUAL_FORMAT_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class MergeTreeSettings:
     max_postpone_time_for_failed_replicated_fetches_ms: int = 60_000
     max_postpone_time_for_failed_replicated_merges_ms: int = 60_000
     max_postpone_time_for_failed_replicated_tasks_ms: int = 300_000
+    max_postpone_time_for_failed_mutations_ms: int = 300_000
     max_parts_to_merge_at_once: int = 100
     min_parts_to_merge_at_once: int = 0
     min_age_to_force_merge_seconds: int = 0
@@ -50,6 +52,7 @@ class MergeTreeSettings:
     max_bytes_to_merge_at_min_space_in_pool: int = 1 << 20
     number_of_free_entries_in_pool_to_execute_mutation: int = 20
     max_number_of_mutations_for_replica: int = 0
+    max_log_entry_format_version: int = NEWEST_FORMAT_VERSION
 
     @staticmethod
     def from_text(texts: Mapping[str, str]) -> MergeTreeSettings:
@@ -68,6 +71,12 @@ class MergeTreeSettings:
         for name in ("index_granularity", "max_replicated_logs_to_keep"):
             if values.get(name) == 0:
                 raise BadArguments(f"Setting {name} must be at least 1")
+        version = values.get("max_log_entry_format_version", NEWEST_FORMAT_VERSION)
+        if not USUAL_FORMAT_VERSION <= version <= NEWEST_FORMAT_VERSION:
+            raise BadArguments(
+                f"Setting max_log_entry_format_version must be from {USUAL_FORMAT_VERSION}, which every INSERT "
+                f"writes, to {NEWEST_FORMAT_VERSION}, the newest there is"
+            )
         return MergeTreeSettings(**values)
 
 
