@@ -6,8 +6,10 @@ Only settings that change what this model does are known; any other name is refu
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 from replica.errors import BadArguments, UnknownSetting
 from replica.log_entry import NEWEST_FORMAT_VERSION, USUAL_FORMAT_VERSION
@@ -85,10 +87,39 @@ class ServerSettings:
     """Settings of one server (ClickHouse: ServerSettings.cpp and the insert settings of Settings.cpp)."""
 
     background_fetches_pool_size: int = 16
-    background_merges_mutations_pool_size: int = 32  # background_pool_size 16 × its concurrency ratio 2
+    background_pool_size: int = 16
+    background_merges_mutations_concurrency_ratio: float = 2.0
     background_common_pool_size: int = 8
     insert_keeper_max_retries: int = 20
     insert_keeper_retry_initial_backoff_ms: int = 100
     insert_keeper_retry_max_backoff_ms: int = 10_000
     replicated_fetches_timeout_seconds: float = 60.0
     receive_timeout: float = 300.0  # seconds that SYSTEM SYNC REPLICA waits
+
+    @property
+    def merges_mutations_at_once(self) -> int:
+        """The slots for merges and mutations: at least one."""
+        return max(1, int(self.background_pool_size * self.background_merges_mutations_concurrency_ratio))
+
+    @staticmethod
+    def from_text(texts: Mapping[str, str]) -> ServerSettings:
+        """Raises UnknownSetting for a name, BadArguments for a value that is no number above 0."""
+        known = {field.name: field.default for field in fields(ServerSettings)}
+        values: dict[str, Any] = {}
+        for name, text in texts.items():
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+                raise UnknownSetting(
+                    f"Unknown server setting {name}: the nearest that this model knows is {near[0]} "
+                    "(docs/server-settings.md)"
+                )
+            values[name] = _number_above_0(name, text, whole=isinstance(known[name], int))
+        return ServerSettings(**values)
+
+
+def _number_above_0(name: str, text: str, *, whole: bool) -> float:
+    kind = "a whole number above 0" if whole else "a number above 0, as 1.5"
+    pattern = r"[0-9]{1,9}" if whole else r"[0-9]{1,9}(\.[0-9]{1,9})?"
+    if not re.fullmatch(pattern, text) or not float(text):
+        raise BadArguments(f"Setting {name} takes {kind}, not {text!r}")
+    return int(text) if whole else float(text)

@@ -22,13 +22,8 @@ from replica.settings import ServerSettings
 from tests.replica.cluster import ROOT, Cluster, eventually
 from tests.replica.idle import IdleReplica, fetch_of, idle_replica, system_rows
 
-MERGE = LogEntry(
-    EntryType.MERGE_PARTS,
-    1000,
-    "r9",
-    new_part=PartName.parse("0_0_1_1"),
-    source_parts=(PartName.parse("0_0_0_0"), PartName.parse("0_1_1_0")),
-)
+# Without sources, that it need not be fetched for want of them.
+MERGE = LogEntry(EntryType.MERGE_PARTS, 1000, "r9", new_part=PartName.parse("0_0_1_1"))
 
 
 @pytest.fixture
@@ -118,10 +113,11 @@ async def test_a_full_pool_of_merges_never_holds_up_a_fetch(
         done.append(queued.new_part_name)
 
     executing_as(monkeypatch, note)
-    cluster.settings = ServerSettings(background_merges_mutations_pool_size=0)
-    async with idle_replica(cluster, "r1") as r1, executing(r1, MERGE, fetch_of("0_7_7_0"), fetch_of("0_8_8_0")):
-        await eventually(lambda: sorted(done) == ["0_7_7_0", "0_8_8_0"])
-        assert [queued.entry for queued in r1.state.queue] == [MERGE]
+    async with idle_replica(cluster, "r1") as r1:
+        r1.state.server.pools.merges_mutations.capacity = 0
+        async with executing(r1, MERGE, fetch_of("0_7_7_0"), fetch_of("0_8_8_0")):
+            await eventually(lambda: sorted(done) == ["0_7_7_0", "0_8_8_0"])
+            assert [queued.entry for queued in r1.state.queue] == [MERGE]
 
 
 async def test_a_done_entry_leaves_memory_before_its_znode(r1: IdleReplica, monkeypatch: pytest.MonkeyPatch) -> None:
