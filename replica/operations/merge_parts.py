@@ -117,7 +117,8 @@ async def _merge(state: TableState, session: ServerSession, entry: LogEntry, sou
     with state.running.merge(result_of(entry), sources) as merge:
         files = [await state.store.files(part.name) for part in sources]
         job = partial(merged_image, state.structure, state.environment.codec, entry, files)
-        merge.image = image = await state.environment.workers.run(f"merge into {entry.new_part}", job)
+        workers = state.environment.merge_workers or state.environment.workers
+        merge.image = image = await workers.run(f"merge into {entry.new_part}", job)
         state.blockers.check(Action.MERGES)
         temporary = await state.store.write_temporary(MERGE_PREFIX, image)
         await commit_part(state, session, temporary, result_of(entry))
