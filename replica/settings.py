@@ -103,7 +103,7 @@ class ServerSettings:
 
     @staticmethod
     def from_text(texts: Mapping[str, str]) -> ServerSettings:
-        """Raises UnknownSetting for a name, BadArguments for a value that is no number above 0."""
+        """Raises UnknownSetting for a name, BadArguments for a value that is no number or, but for retries, is 0."""
         known = {field.name: field.default for field in fields(ServerSettings)}
         values: dict[str, Any] = {}
         for name, text in texts.items():
@@ -113,13 +113,21 @@ class ServerSettings:
                     f"Unknown server setting {name}: the nearest that this model knows is {near[0]} "
                     "(docs/server-settings.md)"
                 )
-            values[name] = _number_above_0(name, text, whole=isinstance(known[name], int))
+            whole = isinstance(known[name], int)
+            value = _whole_number(name, text) if whole else _number(name, text)
+            if not value and name != "insert_keeper_max_retries":
+                raise BadArguments(f"Setting {name} must be above 0")
+            values[name] = value
         return ServerSettings(**values)
 
 
-def _number_above_0(name: str, text: str, *, whole: bool) -> float:
-    kind = "a whole number above 0" if whole else "a number above 0, as 1.5"
-    pattern = r"[0-9]{1,9}" if whole else r"[0-9]{1,9}(\.[0-9]{1,9})?"
-    if not re.fullmatch(pattern, text) or not float(text):
-        raise BadArguments(f"Setting {name} takes {kind}, not {text!r}")
-    return int(text) if whole else float(text)
+def _whole_number(name: str, text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        raise BadArguments(f"Setting {name} takes a whole number, not {text!r}")
+    return int(text)
+
+
+def _number(name: str, text: str) -> float:
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text):
+        raise BadArguments(f"Setting {name} takes a number, as 1.5, not {text!r}")
+    return float(text)

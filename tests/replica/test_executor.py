@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,18 +14,23 @@ import pytest
 
 from coordinator.api import SessionLost
 from replica import executor
+from replica.errors import Aborted, ChecksumDoesntMatch, NoReplicaHasPart, PartIsTemporarilyLocked
 from replica.executor import Executor
 from replica.log_entry import EntryType, LogEntry
 from replica.log_puller import LogPuller
+from replica.operations import execute
+from replica.operations.not_done import NotDone
 from replica.part_name import PartName
 from replica.pools import Pool, Pools
 from replica.queue import QueuedEntry
 from replica.settings import ServerSettings
+from replica.workers import ThreadWorkers
 from tests.replica.cluster import ROOT, Cluster, eventually
-from tests.replica.idle import IdleReplica, fetch_of, idle_replica, system_rows
+from tests.replica.idle import IdleReplica, fetch_of, idle_replica, piece_of, system_rows
 
 # Without sources, that it need not be fetched for want of them.
 MERGE = LogEntry(EntryType.MERGE_PARTS, 1000, "r9", new_part=PartName.parse("0_0_1_1"))
+DROP = LogEntry(EntryType.DROP_RANGE, 1000, "r9", new_part=PartName.parse("0_0_5_999999999"))
 
 
 @pytest.fixture
@@ -193,6 +200,144 @@ async def test_an_entry_without_a_slot_waits_for_one(r1: IdleReplica, monkeypatc
         pool.finish()
         await eventually(lambda: len(r1.state.queue) == 0)
     assert pool.running == 0
+
+
+# --- how an attempt may end ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem", "shown"),
+    [
+        (fetch_of("0_0_0_0"), NoReplicaHasPart("nobody"), True),
+        (fetch_of("0_0_0_0"), Aborted("stopped"), True),
+        (fetch_of("0_0_0_0"), PartIsTemporarilyLocked("wait"), True),
+        (fetch_of("0_0_0_0"), NotDone("later"), False),
+        (DROP, Aborted("stopped"), True),
+        (MERGE, NoReplicaHasPart("nobody"), True),
+        (MERGE, ChecksumDoesntMatch("other"), True),
+        (MERGE, Aborted("stopped"), False),
+        (MERGE, PartIsTemporarilyLocked("wait"), False),
+        (MERGE, NotDone("later"), False),
+        (MERGE, ValueError("a bug"), True),
+    ],
+    ids=lambda value: f"{value.type}" if isinstance(value, LogEntry) else type(value).__name__,
+)
+async def test_which_ends_are_shown_and_make_an_entry_wait_longer(
+    r1: IdleReplica, monkeypatch: pytest.MonkeyPatch, entry: LogEntry, problem: Exception, shown: bool
+) -> None:
+    async def fail(_queued: QueuedEntry) -> None:
+        raise problem
+
+    executing_as(monkeypatch, fail)
+    async with executing(r1, entry):
+        queued = first(r1)
+        await eventually(lambda: queued.num_tries >= 1 and not queued.currently_executing)
+        assert (queued.last_exception != "", queued.last_exception_time > 0) == (shown, shown)
+        assert (str(problem) in queued.last_exception) == shown
+
+
+async def test_an_end_without_an_error_keeps_the_earlier_one(
+    r1: IdleReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[Exception] = [OSError("the disk is full"), NotDone("later")]
+    monkeypatch.setattr(executor, "drawn_factor", lambda *_arguments: 0.0)
+
+    async def end(queued: QueuedEntry) -> None:
+        if ends:
+            raise ends.pop(0)
+        await asyncio.Event().wait()
+
+    executing_as(monkeypatch, end)
+    async with executing(r1, fetch_of("0_0_0_0")):
+        await eventually(lambda: first(r1).num_tries == 3)
+        assert first(r1).last_exception == "the disk is full"
+
+
+@pytest.mark.parametrize("problem", [NotDone("later"), OSError("no")], ids=["not done", "failed"])
+async def test_what_ends_badly_is_never_tried_hot(
+    r1: IdleReplica, monkeypatch: pytest.MonkeyPatch, problem: Exception
+) -> None:
+    """Not even where nothing makes it wait after an error."""
+    settings = r1.state.structure.settings
+    object.__setattr__(settings, "max_postpone_time_for_failed_replicated_fetches_ms", 0)
+    tries: list[str] = []
+
+    async def end(queued: QueuedEntry) -> None:
+        tries.append(queued.new_part_name)
+        if queued.new_part_name == "0_0_0_0":
+            raise problem
+
+    executing_as(monkeypatch, end)
+    async with executing(r1, fetch_of("0_0_0_0"), *(fetch_of(f"0_{n}_{n}_0") for n in range(1, 30))):
+        await eventually(lambda: len(r1.state.queue) == 1)
+        assert tries.count("0_0_0_0") <= 5, "others that end wake the queue, but not this entry"
+        assert first(r1).paused_until > r1.state.now() - 1
+        first(r1).paused_until = 0
+        before = len(tries)
+        r1.state.queue_changed.set()
+        await eventually(lambda: len(tries) == before + 1)
+
+
+async def test_the_pause_grows_up_to_ten_minutes(r1: IdleReplica) -> None:
+    queued = r1.state.queue.insert("queue-0000000000", fetch_of("0_0_0_0"))
+    pausing = Executor(r1.state, r1.session)
+    for tries, shortest in ((1, 0.11), (10, 0.259), (50, 11.7), (1000, 600.0), (10**6, 600.0)):
+        queued.num_tries = tries
+        before = r1.state.now()
+        pausing._pause(queued)
+        assert shortest <= queued.paused_until - before + 0.001 <= shortest + 1.2
+
+
+async def test_an_entry_that_has_no_slot_where_it_must_go_waits_there_and_holds_none(
+    r1: IdleReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pools = r1.state.server.pools
+    done: list[str] = []
+
+    async def fetch_instead(queued: QueuedEntry) -> None:
+        assert queued.slot is not None
+        queued.becomes_fetch = True
+        queued.slot.move_to(pools.fetches)
+        done.append(queued.new_part_name)
+
+    executing_as(monkeypatch, fetch_instead)
+    assert pools.fetches.try_start()
+    async with executing(r1, MERGE):
+        await eventually(lambda: first(r1).num_postponed > 0)
+        assert first(r1).postpone_reason == (
+            "Not executing fetch of part 0_0_1_1 because 1 fetches already executing, max 1."
+        )
+        assert (first(r1).num_tries, first(r1).last_exception, pools.merges_mutations.running) == (1, "", 0)
+        pools.fetches.finish()
+        await eventually(lambda: done == ["0_0_1_1"])
+        await eventually(lambda: pools.fetches.running == 0)
+    assert pools.merges_mutations.running == 0
+
+
+async def test_a_slow_merge_holds_no_worker_that_a_fetch_needs(cluster: Cluster) -> None:
+    """Merges have workers of their own, where the environment gives them some."""
+    workers, merge_workers = ThreadWorkers(1), ThreadWorkers(1)
+    held = threading.Event()
+    async with idle_replica(cluster, "r1", workers=workers, merge_workers=merge_workers) as r1:
+        slow = asyncio.create_task(merge_workers.run("merge", held.wait))
+        state = r1.state
+        part = await state.store.publish(
+            await state.store.write_temporary("tmp_insert_", piece_of(state, 2).image), PartName.parse("0_0_0_0"), 0
+        )
+        state.activate(part)
+        entry = replace(MERGE, source_parts=(part.name,))
+        queued = state.queue.insert("queue-0000000000", entry)
+        state.queue.start(queued, 0)
+        merging = asyncio.create_task(execute(state, r1.session, queued))
+        await eventually(lambda: len(state.running.merges) == 1)
+        assert await asyncio.wait_for(workers.run("verify", lambda: "fetched"), 5) == "fetched"
+        assert not merging.done()
+        held.set()
+        await slow
+        await merging
+        assert state.store.active_containing(PartName.parse("0_0_1_1")) is not None
+    workers.close()
+    merge_workers.close()
 
 
 def test_each_type_has_its_pool() -> None:

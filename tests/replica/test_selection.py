@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from replica.log_entry import EntryType, LogEntry, ReplacedPart, ReplaceRange
@@ -100,6 +102,15 @@ def test_a_reason_stays_when_the_entry_runs_after_all() -> None:
 
 def test_nothing_to_do() -> None:
     assert select(queue_of(), NOW, FREE) is None
+
+
+def test_nobody_looks_at_an_entry_that_pauses() -> None:
+    queue = queue_of(get("all_0_0_0"), get("all_1_1_0"))
+    queue["queue-0"].paused_until = NOW + 1
+    assert select(queue, NOW, Limits(fetches_blocked=True)) is None
+    assert [queued.num_postponed for queued in queue] == [0, 1]
+    assert select(queue, NOW, FREE) is queue["queue-1"]
+    assert select(queue, NOW + 1, FREE) is queue["queue-0"]
 
 
 # --- 1: after a failure --------------------------------------------------------------------------------------
@@ -250,6 +261,19 @@ def test_limits_of_fetches_do_not_hold_merges_and_drops() -> None:
     queue = queue_of(merge("all_0_1_1"), drop("b_0_3_999999999"), replace_range("c_0_0_0", "c_1_1_0"))
     full = Limits(fetches_executing=16, fetches_blocked=True)
     assert [reason(queue, number, full) for number in range(3)] == [None, None, None]
+
+
+def test_a_merge_that_would_be_fetched_has_the_limits_of_fetches_and_not_those_of_merges() -> None:
+    queue = queue_of(merge("all_0_1_1", "all_0_0_0"), merge("all_2_3_1", "all_2_2_0"))
+    fetched = Limits(is_fetch=lambda queued: queued.znode_name == "queue-0", fetches_executing=1, max_fetches=1)
+    assert reason(queue, 0, fetched) == (
+        "Not executing fetch of part all_0_1_1 because 1 fetches already executing, max 1."
+    )
+    assert reason(queue, 1, fetched) is None
+    sizes = {name("all_0_0_0"): 9, name("all_2_2_0"): 9}
+    small = replace(fetched, fetches_executing=0, part_bytes=sizes, max_source_parts_bytes_for_merge=1)
+    assert reason(queue, 0, small) is None
+    assert "source parts size" in str(reason(queue, 1, small))
 
 
 @pytest.mark.parametrize("entry", [merge("all_0_1_1", "all_0_0_0", "all_1_1_0"), mutate("all_0_0_0_5", "all_0_0_0")])
