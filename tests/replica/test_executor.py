@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -18,13 +17,11 @@ from replica.errors import Aborted, ChecksumDoesntMatch, NoReplicaHasPart, PartI
 from replica.executor import Executor
 from replica.log_entry import EntryType, LogEntry
 from replica.log_puller import LogPuller
-from replica.operations import execute
 from replica.operations.not_done import NotDone
 from replica.part_name import PartName
 from replica.pools import Pool, Pools
 from replica.queue import QueuedEntry
 from replica.settings import ServerSettings
-from replica.workers import ThreadWorkers
 from tests.replica.cluster import ROOT, Cluster, eventually
 from tests.replica.idle import IdleReplica, fetch_of, idle_replica, piece_of, system_rows
 
@@ -314,30 +311,75 @@ async def test_an_entry_that_has_no_slot_where_it_must_go_waits_there_and_holds_
     assert pools.merges_mutations.running == 0
 
 
-async def test_a_slow_merge_holds_no_worker_that_a_fetch_needs(cluster: Cluster) -> None:
-    """Merges have workers of their own, where the environment gives them some."""
-    workers, merge_workers = ThreadWorkers(1), ThreadWorkers(1)
-    held = threading.Event()
+async def test_what_was_not_done_is_tried_again_by_itself(r1: IdleReplica, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor, "drawn_factor", lambda *_arguments: 0.0)
+
+    async def later(_queued: QueuedEntry) -> None:
+        raise NotDone("later")
+
+    executing_as(monkeypatch, later)
+    async with executing(r1, fetch_of("0_0_0_0")):
+        await eventually(lambda: first(r1).num_tries == 3)
+        assert (first(r1).last_exception, first(r1).num_postponed) == ("", 0)
+
+
+# --- a merge that is a fetch ---------------------------------------------------------------------------------
+
+SOURCES = (PartName.parse("0_0_0_0"), PartName.parse("0_1_1_0"))
+OF_TWO = replace(MERGE, source_parts=SOURCES)
+
+
+async def have(r1: IdleReplica, *names: str) -> None:
+    """Parts that count, and are registered."""
+    store = r1.state.store
+    for name in names:
+        temporary = await store.write_temporary("tmp_insert_", piece_of(r1.state, 2).image)
+        r1.state.activate(await store.publish(temporary, PartName.parse(name), 0))
+        await r1.session.create(f"{ROOT}/replicas/r1/parts/{name}")
+
+
+async def test_it_needs_no_slot_of_the_merges_to_begin(r1: IdleReplica, monkeypatch: pytest.MonkeyPatch) -> None:
+    executing_as(monkeypatch, nothing)
+    r1.state.server.pools.merges_mutations.capacity = 0
+    async with executing(r1, OF_TWO):
+        await eventually(lambda: len(r1.state.queue) == 0)
+
+
+async def test_it_needs_no_slot_of_the_fetches_when_its_result_is_here(r1: IdleReplica) -> None:
+    await have(r1, "0_0_1_1")
+    assert r1.state.server.pools.fetches.try_start()
+    async with executing(r1, OF_TWO):
+        await eventually(lambda: len(r1.state.queue) == 0)
+
+
+async def test_after_a_failed_fetch_it_may_be_a_merge_again(r1: IdleReplica) -> None:
+    async with executing(r1, OF_TWO):
+        await eventually(lambda: "No active replica has part 0_0_1_1" in first(r1).last_exception)
+        await have(r1, "0_0_0_0", "0_1_1_0")
+        assert r1.state.server.pools.fetches.try_start()
+        await eventually(lambda: len(r1.state.queue) == 0)
+    assert [str(part.name) for part in r1.state.store.active_parts()] == ["0_0_1_1"]
+
+
+class _NotedWorkers:
+    def __init__(self) -> None:
+        self.jobs: list[str] = []
+
+    async def run(self, label: str, job: Callable[[], Any]) -> Any:
+        self.jobs.append(label)
+        return job()
+
+
+async def test_a_merge_takes_no_worker_that_a_fetch_needs(cluster: Cluster) -> None:
+    workers, merge_workers = _NotedWorkers(), _NotedWorkers()
     async with idle_replica(cluster, "r1", workers=workers, merge_workers=merge_workers) as r1:
-        slow = asyncio.create_task(merge_workers.run("merge", held.wait))
-        state = r1.state
-        part = await state.store.publish(
-            await state.store.write_temporary("tmp_insert_", piece_of(state, 2).image), PartName.parse("0_0_0_0"), 0
-        )
-        state.activate(part)
-        entry = replace(MERGE, source_parts=(part.name,))
-        queued = state.queue.insert("queue-0000000000", entry)
-        state.queue.start(queued, 0)
-        merging = asyncio.create_task(execute(state, r1.session, queued))
-        await eventually(lambda: len(state.running.merges) == 1)
-        assert await asyncio.wait_for(workers.run("verify", lambda: "fetched"), 5) == "fetched"
-        assert not merging.done()
-        held.set()
-        await slow
-        await merging
-        assert state.store.active_containing(PartName.parse("0_0_1_1")) is not None
-    workers.close()
-    merge_workers.close()
+        await have(r1, "0_0_0_0", "0_1_1_0")
+        async with executing(r1, OF_TWO):
+            await eventually(lambda: len(r1.state.queue) == 0)
+    assert (workers.jobs, merge_workers.jobs) == ([], ["merge into 0_0_1_1"])
+
+
+# --- pools ---------------------------------------------------------------------------------------------------
 
 
 def test_each_type_has_its_pool() -> None:
