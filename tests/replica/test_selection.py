@@ -402,3 +402,29 @@ def test_the_first_check_that_refuses_gives_the_reason() -> None:
     queue.remove(queue["queue-3"])
     queue.insert("queue-4", get("x_0_0_0"))
     assert "merges and mutations are cancelled" in str(reason(queue, 2, stopped))
+
+
+def test_the_later_checks_have_their_order_too() -> None:
+    dropped = queue_of(get("all_0_0_0"), drop(RANGE))
+    assert "going to be dropped" in str(reason(dropped, 0, Limits(fetches_blocked=True)))
+
+    queue = queue_of(get("b_0_0_0"), merge("all_0_1_1", "all_0_0_0", "b_0_0_0"), running=(0,))
+    everything = Limits(
+        is_fetch=lambda queued: True,
+        fetches_blocked=True,
+        merges_blocked=True,
+        part_bytes=SIZES,
+        max_source_parts_bytes_for_merge=1,
+    )
+    assert "fetches are cancelled" in str(reason(queue, 1, everything))
+    merging = replace(everything, is_fetch=lambda queued: False)
+    assert "merges and mutations are cancelled" in str(reason(queue, 1, merging))
+    merging = replace(merging, merges_blocked=False)
+    assert "is not ready yet" in str(reason(queue, 1, merging))
+    queue.finish_attempt(queue["queue-0"])
+    assert "greater than the current maximum" in str(reason(queue, 1, merging))
+
+    drops = queue_of(drop(RANGE), replace_range("c_0_0_0", "all_2_2_0"), drop("all_2_2_0"), running=(0,))
+    assert "another DROP_RANGE or REPLACE_RANGE" in str(reason(drops, 2))
+    drops.finish_attempt(drops["queue-0"])
+    assert "probably depends on queue-1" in str(reason(drops, 2))
