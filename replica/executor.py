@@ -67,8 +67,9 @@ class Executor:
         self._state.queue.start(queued, self._state.now())
         pool = self._pools.fetches if self._is_fetch(queued) else self._pools.of(queued.entry.type)
         if pool.try_start():
-            queued.slot = Slot(pool)
-            running.create_task(self._run_entry(queued, queued.slot))
+            queued.slot = slot = Slot(pool)
+            # Not at the end of the attempt itself: one that is cancelled before its first step has no end.
+            running.create_task(self._run_entry(queued)).add_done_callback(lambda _: slot.give_back())
             return True
         self._state.queue.finish_attempt(queued)
         return False
@@ -107,7 +108,7 @@ class Executor:
         except TimeoutError:
             pass
 
-    async def _run_entry(self, queued: QueuedEntry, slot: Slot) -> None:
+    async def _run_entry(self, queued: QueuedEntry) -> None:
         queue = self._state.queue
         done = False
         try:
@@ -132,7 +133,6 @@ class Executor:
             self._pause(queued)
         finally:
             queue.finish_attempt(queued)
-            slot.give_back()
         if done:
             await self._remove(queued)
         await self._state.note_progress()

@@ -199,6 +199,22 @@ async def test_an_entry_without_a_slot_waits_for_one(r1: IdleReplica, monkeypatc
     assert pool.running == 0
 
 
+async def test_an_attempt_that_ends_before_its_first_step_gives_its_slot_back(
+    r1: IdleReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def the_session_is_lost_at_once(_executor: Executor) -> None:
+        raise SessionLost("gone")
+
+    monkeypatch.setattr(Executor, "_wait_for_change", the_session_is_lost_at_once)
+    executing_as(monkeypatch, nothing)
+    r1.state.queue.insert("queue-0000000000", fetch_of("0_0_0_0"))
+    with pytest.raises(ExceptionGroup):
+        await Executor(r1.state, r1.session).run()
+    await asyncio.sleep(0)
+    assert first(r1).num_tries == 1
+    assert r1.state.server.pools.fetches.running == 0
+
+
 # --- how an attempt may end ----------------------------------------------------------------------------------
 
 
