@@ -294,7 +294,7 @@ def test_real_merges_go_on_while_merges_are_fetched_over_a_slow_link() -> None:
         await town.stop("r2", Action.REPLICATION_QUEUES, stop=False)
         await town.until(lambda: town.parts() == ["1_0_1_1"], seconds=5)
         assert pools.fetches.running == 1, "of the other partition, for the next minute"
-        assert pools.merges_mutations.running == 0
+        await town.until(lambda: pools.merges_mutations.running == 0, seconds=5)
         town.world.network.heal("r1", "r2")
         await town.until(lambda: len(town.state("r2").queue) == 0)
         assert town.parts() == ["0_0_1_1", "1_0_1_1"]
