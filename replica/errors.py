@@ -212,6 +212,10 @@ class MetadataMismatch(ClickHouseError):
     code, name = 342, "METADATA_MISMATCH"
 
 
+class SupportIsDisabled(ClickHouseError):
+    code, name = 344, "SUPPORT_IS_DISABLED"
+
+
 class CannotInsertNullInOrdinaryColumn(ClickHouseError):
     code, name = 349, "CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN"
 

@@ -14,6 +14,7 @@ from enum import Enum
 
 from coordinator.api import BadVersion, CoordinationError, Create, MultiFailed, NoNode, SessionLost, Set
 from replica.commands import Action
+from replica.entry_znode import entry_bytes
 from replica.environment import drawn_factor
 from replica.errors import ClickHouseError, LogicalError
 from replica.log_entry import MERGE_TYPES, EntryType, LogEntry
@@ -195,7 +196,9 @@ class MergeAssigner:
             deduplicate=asked.deduplicate,
             deduplicate_by_columns=asked.deduplicate_by,
         )
-        create = Create(f"{znodes.table.log}/log-", entry.to_text().encode(), sequential=True)
+        create = Create(
+            f"{znodes.table.log}/log-", entry_bytes(entry, self._state.structure.settings), sequential=True
+        )
         try:
             await self._session.multi_checked([create, Set(znodes.table.log, b"", log_version)])
         except MultiFailed as failure:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from replica.errors import BadArguments, UnknownSetting
+from replica.log_entry import NEWEST_FORMAT_VERSION, USUAL_FORMAT_VERSION
 
 _LARGEST = (1 << 64) - 1
 
@@ -120,6 +121,9 @@ class MergeTreeSettings:
     max_postpone_time_for_failed_replicated_tasks_ms: int = _setting(
         300_000, "the longest wait before any other failed entry is tried again"
     )
+    max_postpone_time_for_failed_mutations_ms: int = _setting(
+        300_000, "the same for mutations, which always fail: they are not in the model yet"
+    )
     max_parts_to_merge_at_once: int = _setting(100, "sources of one merge, at most")
     min_parts_to_merge_at_once: int = _setting(0, "sources of one merge, at least")
     min_age_to_force_merge_seconds: int = _setting(0, "parts of that age merge whatever their sizes")
@@ -152,6 +156,13 @@ class MergeTreeSettings:
         20, "for mutations, which are not in the model yet"
     )
     max_number_of_mutations_for_replica: int = _setting(0, "for mutations, which are not in the model yet")
+    max_log_entry_format_version: int = _setting(
+        NEWEST_FORMAT_VERSION,
+        "ours: from 4 to 7; the replica writes no log entry of a newer format and stops copying the log before one, "
+        "as a server of an older release would",
+        least=USUAL_FORMAT_VERSION,
+        most=NEWEST_FORMAT_VERSION,
+    )
 
     @staticmethod
     def from_text(texts: Mapping[str, str]) -> MergeTreeSettings:
@@ -194,10 +205,47 @@ class ServerSettings:
     """Settings of one server (ClickHouse: ServerSettings.cpp and the insert settings of Settings.cpp)."""
 
     background_fetches_pool_size: int = 16
-    background_merges_mutations_pool_size: int = 32  # background_pool_size 16 × its concurrency ratio 2
+    background_pool_size: int = 16
+    background_merges_mutations_concurrency_ratio: float = 2.0
     background_common_pool_size: int = 8
     insert_keeper_max_retries: int = 20
     insert_keeper_retry_initial_backoff_ms: int = 100
     insert_keeper_retry_max_backoff_ms: int = 10_000
     replicated_fetches_timeout_seconds: float = 60.0
     receive_timeout: float = 300.0  # seconds that SYSTEM SYNC REPLICA waits
+
+    @property
+    def merges_mutations_at_once(self) -> int:
+        """The slots for merges and mutations: at least one."""
+        return max(1, int(self.background_pool_size * self.background_merges_mutations_concurrency_ratio))
+
+    @staticmethod
+    def from_text(texts: Mapping[str, str]) -> ServerSettings:
+        """Raises UnknownSetting for a name, BadArguments for a value that is no number or, but for retries, is 0."""
+        known = {field.name: field.default for field in fields(ServerSettings)}
+        values: dict[str, Any] = {}
+        for name, text in texts.items():
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+                raise UnknownSetting(
+                    f"Unknown server setting {name}: the nearest that this model knows is {near[0]} "
+                    "(docs/server-settings.md)"
+                )
+            whole = isinstance(known[name], int)
+            value = _whole_number(name, text) if whole else _number(name, text)
+            if not value and name != "insert_keeper_max_retries":
+                raise BadArguments(f"Setting {name} must be above 0")
+            values[name] = value
+        return ServerSettings(**values)
+
+
+def _whole_number(name: str, text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        raise BadArguments(f"Setting {name} takes a whole number, not {text!r}")
+    return int(text)
+
+
+def _number(name: str, text: str) -> float:
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text):
+        raise BadArguments(f"Setting {name} takes a number, as 1.5, not {text!r}")
+    return float(text)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from clickhouse_sim.simulation.client import SimulatedClient
-from clickhouse_sim.simulation.cluster import SimulatedCluster, past
+from clickhouse_sim.simulation.cluster import DEFAULTS, SimulatedCluster, past
 from clickhouse_sim.simulation.deduplication_ledger import DeduplicationLedger
 from clickhouse_sim.simulation.destruction import Destruction, let_start_by_force
 from clickhouse_sim.simulation.faults import Faults
@@ -42,9 +42,22 @@ from clickhouse_sim.simulation.standard_table import DEFINITION, TABLE
 from clickhouse_sim.simulation.tape import Tape
 from coordinator.api import Session
 from replica.errors import ChecksumDoesntMatch, CorruptedData
-from replica.settings import MergeTreeSettings
+from replica.settings import MergeTreeSettings, ServerSettings
 
 REPLICAS = ["r1", "r2", "r3"]
+
+# The default, or so few that entries wait for slots.
+POOLS = (
+    DEFAULTS,
+    ServerSettings(background_fetches_pool_size=1),
+    ServerSettings(background_pool_size=1, background_merges_mutations_concurrency_ratio=1),
+    ServerSettings(
+        background_fetches_pool_size=1, background_pool_size=1, background_merges_mutations_concurrency_ratio=1
+    ),
+)
+# Of an older release: it neither writes OPTIMIZE … DEDUPLICATE BY into the log nor copies it from there.
+OLDER = MappingProxyType({"max_log_entry_format_version": "5"})
+
 LONGEST_CONVERGENCE_SECONDS = 900
 
 
@@ -170,7 +183,13 @@ class _History:
         assert isinstance(loop, SimulatedLoop)
         self._loop = loop
         self._cluster = SimulatedCluster(
-            self._tape, REPLICAS, "t", TABLE, recording=self._recording, follow=self._followed.follow
+            self._tape,
+            REPLICAS,
+            "t",
+            TABLE,
+            recording=self._recording,
+            follow=self._followed.follow,
+            settings=self._tape.choose("sizes of the pools", POOLS),
         )
         self._world = self._cluster.world
         self._destruction = Destruction(self._world, TABLE)
@@ -204,6 +223,8 @@ class _History:
             watching.cancel()
             faults.heal()
             await intervening
+            if self._older is not None:  # its upgrade: it goes on where it had to stop
+                await self._cluster.restart_with(self._older, self._definition.settings)
             await let_everything_go(self._operator(), REPLICAS)
 
     async def _lose_and_restore(self, session: Session, faults: Faults) -> None:
@@ -242,8 +263,10 @@ class _History:
 
     async def _create_table(self) -> None:
         client = self._operator()
+        self._older = self._tape.choose("replica of an older release", (None, *REPLICAS))
         for name in REPLICAS:
-            await client.execute(name, self._definition)
+            settings = {**self._definition.settings, **(OLDER if name == self._older else {})}
+            await client.execute(name, replace(self._definition, settings=settings))
 
     async def _insert(self, number: int) -> None:
         client = self._cluster.client(f"c{number}")

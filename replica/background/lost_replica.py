@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from coordinator.api import BadVersion, Check, Create, Delete, MultiFailed, NoNode, Operation, Set
+from replica.entry_znode import read_entry
 from replica.errors import AllReplicasLost, ReplicaStatusChanged
 from replica.log_entry import EntryType, LogEntry
 from replica.log_puller import MAX_MULTI_OPS
@@ -44,7 +45,7 @@ async def clone_if_lost(state: TableState, session: ServerSession) -> None:
         return
     source = await _most_advanced(session, znodes)
     await _empty_queue(session, znodes)
-    snapshot = await _take_over_pointer(session, znodes, source)
+    snapshot = await _take_over_pointer(state, session, source)
     await _take_over_parts(state, session, snapshot)
     await session.multi_checked([Set(znodes.is_lost, b"0")])
 
@@ -79,8 +80,9 @@ async def _empty_queue(session: ServerSession, znodes: ReplicaZnodes) -> None:
         await session.delete(znodes.queue_entry(name))
 
 
-async def _take_over_pointer(session: ServerSession, znodes: ReplicaZnodes, source: ReplicaZnodes) -> _Source:
+async def _take_over_pointer(state: TableState, session: ServerSession, source: ReplicaZnodes) -> _Source:
     """Set the log pointer to the source's, at a moment when its queue is known."""
+    znodes = state.znodes
     while True:
         is_lost, is_lost_stat = await session.get(source.is_lost)
         if is_lost != b"0":
@@ -101,7 +103,7 @@ async def _take_over_pointer(session: ServerSession, znodes: ReplicaZnodes, sour
         queue = []
         for name, answer in zip(names, await session.get_many([source.queue_entry(n) for n in names]), strict=True):
             if answer is not None:
-                queue.append((name, LogEntry.from_znode(*answer)))
+                queue.append((name, read_entry(source.queue_entry(name), *answer, state.structure.settings)))
         return _Source(source, is_lost_stat.version, queue)
 
 

@@ -17,9 +17,9 @@ from replica.background.lost_replica import clone_if_lost
 from replica.background.part_check import check_parts
 from replica.background.taken_place import TakenPlace
 from replica.background.uncertain_parts import settle_uncertain_parts
+from replica.entry_znode import read_entry
 from replica.errors import ClickHouseError, LogicalError, ReplicaIsAlreadyActive
 from replica.executor import Executor
-from replica.log_entry import LogEntry
 from replica.log_puller import LogPuller
 from replica.merge_assigner import MergeAssigner
 from replica.part_name import PartName
@@ -112,10 +112,14 @@ async def _load_queue(state: TableState, session: ServerSession) -> None:
     parts = [PartName.parse(name) for name in await session.children(znodes.parts)]
     names = await session.children(znodes.queue)
     found = await session.get_many([znodes.queue_entry(name) for name in names])
+    entries = [
+        (name, read_entry(znodes.queue_entry(name), *answer, state.structure.settings))
+        for name, answer in zip(names, found, strict=True)
+        if answer is not None
+    ]
     state.queue.initialize(parts)
-    for name, answer in zip(names, found, strict=True):
-        if answer is not None:
-            state.queue.insert(name, LogEntry.from_znode(*answer))
+    for name, entry in entries:
+        state.queue.insert(name, entry)
     earliest = str(state.queue.min_unprocessed_insert_time).encode()
     if (await session.get(znodes.min_unprocessed_insert_time))[0] not in (earliest, b""):
         await session.set(znodes.min_unprocessed_insert_time, earliest)
