@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -83,8 +84,9 @@ class DedupeGateway:
         require_duration("auto_cleanup_interval_seconds", auto_cleanup_interval_seconds)
         self._now = steady_clock() if now_provider is None else now_provider
         self._window_seconds = self._windows.sliding_seconds
-        self._cleanup_interval_ms = _milliseconds(auto_cleanup_interval_seconds) if auto_cleanup else None
-        self._last_cleanup_ms: float | None = None
+        self._cleanup_interval_ms = _milliseconds(auto_cleanup_interval_seconds)
+        # Between these readings of the clock no automatic clean-up is due: at first nowhere, without them everywhere.
+        self._tidy_from, self._tidy_until = (math.inf, math.inf) if auto_cleanup else (-math.inf, math.inf)
         self._memory = WindowMemory()
         self._accepted = 0
         self._dropped = 0
@@ -109,8 +111,8 @@ class DedupeGateway:
             self._accepted += 1
             return _WITHOUT_IDENTITY
         now = self._now()
-        if self._cleanup_interval_ms is not None:
-            self._clean_up_if_due(now, self._cleanup_interval_ms)
+        if not self._tidy_from <= now < self._tidy_until:
+            self._clean_up(now)
         if identity in self._memory or not self._may_accept(identity, now):
             self._dropped += 1
             return _DUPLICATE[source]
@@ -147,12 +149,10 @@ class DedupeGateway:
     def _may_accept(self, identity: str, now: float) -> bool:
         return self._ledger is None or self._ledger.claim(identity, int(now))
 
-    def _clean_up_if_due(self, now: float, interval_ms: float) -> None:
+    def _clean_up(self, now: float) -> None:
         """The first event begins the cadence; a clock that was set back begins it anew."""
-        last = self._last_cleanup_ms
-        if last is None or not 0 <= now - last < interval_ms:
-            self._last_cleanup_ms = now
-            self._forget_older(now)
+        self._tidy_from, self._tidy_until = now, now + self._cleanup_interval_ms
+        self._forget_older(now)
 
     def _forget_older(self, now: float) -> None:
         self._memory.forget_before(now - _milliseconds(self._window_seconds))

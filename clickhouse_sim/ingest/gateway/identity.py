@@ -18,6 +18,9 @@ class IdentitySource(StrEnum):
     NONE = "none"
 
 
+_ID, _NODE_SEQUENCE, _NO_IDENTITY = IdentitySource.ID, IdentitySource.NODE_SEQUENCE, (None, IdentitySource.NONE)
+
+
 def identity_of(event: Event | None) -> tuple[str | None, IdentitySource]:
     """The identity of an event and where it stands; None if it has none.
 
@@ -26,17 +29,19 @@ def identity_of(event: Event | None) -> tuple[str | None, IdentitySource]:
     that have it would be taken for one.
     """
     if event is None:
-        return None, IdentitySource.NONE
+        return _NO_IDENTITY
     identity = event.get("id")
     if identity and isinstance(identity, str):
-        return identity, IdentitySource.ID
-    node = _spelled(event.get("nodeId", event.get("node_id")))
+        return identity, _ID
+    node = event.get("nodeId")
     if node is None:
-        return None, IdentitySource.NONE
-    sequence = _spelled(event.get("sequence"))
-    if sequence is None:
-        return None, IdentitySource.NONE
-    return f"{node}::{sequence}", IdentitySource.NODE_SEQUENCE
+        node = event.get("node_id")
+    sequence = event.get("sequence")
+    if type(sequence) is not int or type(node) is not str or not node:  # what they nearly always are
+        node, sequence = _spelled(node), _spelled(sequence)
+        if node is None or sequence is None:
+            return _NO_IDENTITY
+    return f"{node}::{sequence}", _NODE_SEQUENCE
 
 
 def _spelled(value: object) -> str | None:
