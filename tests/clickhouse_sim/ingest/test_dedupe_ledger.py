@@ -9,19 +9,24 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from clickhouse_sim.ingest.gateway import (
     DedupeConfigError,
     DedupeGateway,
+    DedupeIdentityLedger,
     DedupeIdentityLedgerCapacityError,
     DedupeIdentityLedgerError,
     DedupeIdentityLedgerStats,
     SqliteIdentityLedger,
 )
 from clickhouse_sim.ingest.gateway import sqlite_ledger as module
+from clickhouse_sim.simulation.dedupe_scenario import SimulatedLedger
 
 ROOT = Path(__file__).parents[3]
 
@@ -130,6 +135,23 @@ def test_claims_made_together_are_taken_back_together(path: Path) -> None:
     with pytest.raises(RuntimeError, match="no"):
         fail()
     assert ledger.claim("a", 1)
+
+
+@given(st.lists(st.sampled_from("abcdef"), max_size=20))
+@settings(max_examples=25, deadline=None)
+def test_the_simulated_ledger_answers_as_the_file_does(identities: list[str]) -> None:
+    with TemporaryDirectory() as folder:
+        file, simulated = SqliteIdentityLedger(Path(folder) / "ids", 3), SimulatedLedger(3)
+        for identity in identities:
+            assert _answer(file, identity) == _answer(simulated, identity)
+        file.close()
+
+
+def _answer(ledger: DedupeIdentityLedger, identity: str) -> bool | str:
+    try:
+        return ledger.claim(identity, 1)
+    except DedupeIdentityLedgerCapacityError as full:
+        return str(full)
 
 
 # --- what it refuses ----------------------------------------------------------------------------------------------
