@@ -91,9 +91,10 @@ class DedupeGateway:
         self._accepted = 0
         self._dropped = 0
         self._destroyed = False
-        self._ledger: DedupeIdentityLedger | None
         self._own_ledger = _opened(durable_identity_ledger_path, max_durable_identities, identity_ledger)
-        self._ledger = self._own_ledger if identity_ledger is None else identity_ledger
+        self._ledger: DedupeIdentityLedger | None = (
+            identity_ledger if identity_ledger is not None else self._own_ledger
+        )
 
     def filter(self, event: Event | None) -> bool:
         """Whether the event goes on. Raises as `filter_with_result`."""
@@ -140,7 +141,7 @@ class DedupeGateway:
         A caller's ledger stays open. To destroy twice is fine; to filter afterwards is not.
         """
         self._destroyed = True
-        self._memory.clear()
+        self._memory = WindowMemory()
         self._accepted = self._dropped = 0
         self._ledger = None
         if self._own_ledger is not None:

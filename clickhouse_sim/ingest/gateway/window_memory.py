@@ -42,7 +42,3 @@ class WindowMemory:
             if self._accepted_at[oldest] >= at_ms:
                 return
             del self._accepted_at[oldest]
-
-    def clear(self) -> None:
-        """Let go of everything."""
-        self.__init__()  # type: ignore[misc]

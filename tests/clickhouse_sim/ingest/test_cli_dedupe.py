@@ -164,7 +164,7 @@ def test_a_file_that_is_no_ledger_is_refused(events: Path) -> None:
 
 def test_what_has_arrived_is_passed_on_at_once() -> None:
     command = [sys.executable, "-m", "clickhouse_sim", "dedupe", "-"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdin is not None
         assert process.stdout is not None
