@@ -54,7 +54,7 @@ from replica.zookeeper_log import ZooKeeperLog
 
 DEFAULT_DATABASE = "default"
 SYSTEM_DATABASE = "system"
-_UUID_FILE = "uuid"
+SERVER_UUID_FILE = "uuid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +110,12 @@ class Server:
     async def _server_uuid(self) -> str:
         """Drawn at the first start, then kept on the disk."""
         disk = self._environment.disk
-        if not await disk.exists(_UUID_FILE):
-            await disk.write(f"{_UUID_FILE}.tmp", self._new_uuid().encode())
-            await disk.fsync(f"{_UUID_FILE}.tmp")
-            await disk.rename(f"{_UUID_FILE}.tmp", _UUID_FILE)
+        if not await disk.exists(SERVER_UUID_FILE):
+            await disk.write(f"{SERVER_UUID_FILE}.tmp", self._new_uuid().encode())
+            await disk.fsync(f"{SERVER_UUID_FILE}.tmp")
+            await disk.rename(f"{SERVER_UUID_FILE}.tmp", SERVER_UUID_FILE)
             await disk.fsync_folder("")
-        return (await disk.read(_UUID_FILE)).decode()
+        return (await disk.read(SERVER_UUID_FILE)).decode()
 
     def _new_uuid(self) -> str:
         return str(uuid.UUID(int=self._draw(128), version=4))

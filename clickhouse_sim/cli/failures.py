@@ -27,6 +27,7 @@ def failure_of(problem: Exception) -> Failure | None:
     """What to say of an expected problem; None for one that is a fault of the program."""
     from clickhouse_sim.cluster.errors import ClusterError, ClusterUnreachable, UnknownMember
     from clickhouse_sim.ingest.gateway.errors import DedupeConfigError, DedupeError
+    from clickhouse_sim.simulation.errors import NotARun, ScenarioError
     from coordinator.api import CoordinationError, CoordinatorUnreachable, SessionLost
     from replica.errors import ClickHouseError, NetworkError
 
@@ -41,6 +42,8 @@ def failure_of(problem: Exception) -> Failure | None:
             return Failure(str(problem), USAGE)
         case DedupeError():
             return Failure(f"{problem} ({problem.code})", FAILED)
+        case NotARun() | ScenarioError():
+            return Failure(str(problem), USAGE)
         case ClusterError() | CoordinationError():
             return Failure(str(problem), FAILED)
         case OSError():

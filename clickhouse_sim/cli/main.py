@@ -25,6 +25,7 @@ _MODULE_OF = {
     "parts": "inspect_commands",
     "znodes": "znode_commands",
     "dedupe": "dedupe_command",
+    "simulate": "simulate_commands",
     "coordinator": "service_commands",
     "replica": "service_commands",
     "completion": "completion_command",

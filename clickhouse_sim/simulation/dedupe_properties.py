@@ -8,7 +8,18 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from clickhouse_sim.ingest.gateway import DedupeGatewayStats, DedupeIdentityLedgerCapacityError, Routed
-from clickhouse_sim.simulation.properties import PropertyBroken
+from clickhouse_sim.simulation.properties.broken import PropertyBroken
+
+ANSWERED = "every event is delivered or refused"
+NOT_LOST = "nothing is lost but by a crash between claim and effect"
+ONCE_A_WINDOW = "an identity is accepted once within the window"
+DROP_REMEMBERED = "only what is remembered is dropped, and for no longer than window and interval"
+ONCE_A_LEDGER = "an identity is accepted once on a ledger"
+DROP_CLAIMED = "only what was claimed is dropped"
+CAPACITY = "a ledger keeps to its capacity and forgets nothing"
+ANONYMOUS = "what has no identity passes"
+COUNTED = "statistics count each decision"
+EMPTIES = "memory empties past the window"
 
 
 class Decision(NamedTuple):
@@ -81,14 +92,16 @@ def check_record(record: DedupeRecord, window_seconds: float, interval_seconds: 
 def check_everything_is_answered(record: DedupeRecord) -> None:
     """Every event was delivered, or refused for want of room."""
     if unanswered := record.made - record.acknowledged - set(record.refusals):
-        raise PropertyBroken(f"neither delivered nor refused: {sorted(unanswered)[:5]}")
+        raise PropertyBroken(ANSWERED, f"neither delivered nor refused: {sorted(unanswered)[:5]}")
 
 
 def check_nothing_is_lost_but_by_a_crash(record: DedupeRecord) -> None:
     """What is acknowledged reached ordering, unless a gateway died after its claim, or a claim ended in an error."""
     died_with = {each.number for each in record.decisions if each.accepted and each.life in record.crashed}
     if lost := [each for each in record.lost() if each not in died_with | record.failed_claims]:
-        raise PropertyBroken(f"acknowledged and never ordered, though nothing crashed in between: {lost[:5]}")
+        raise PropertyBroken(
+            NOT_LOST, f"acknowledged and never ordered, though nothing crashed in between: {lost[:5]}"
+        )
 
 
 def check_never_twice_within_the_window(decisions: list[Decision], window: float) -> None:
@@ -101,7 +114,9 @@ def check_never_twice_within_the_window(decisions: list[Decision], window: float
         if not each.accepted:
             continue
         if each.number in accepted_at and latest_since[each.number] - accepted_at[each.number] <= window:
-            raise PropertyBroken(f"{each.life}: {each.number} accepted twice within the window, at {each.reading}")
+            raise PropertyBroken(
+                ONCE_A_WINDOW, f"{each.life}: {each.number} accepted twice within the window, at {each.reading}"
+            )
         accepted_at[each.number] = latest_since[each.number] = each.reading
 
 
@@ -112,19 +127,21 @@ def check_every_drop_is_remembered(decisions: list[Decision], longest: float) ->
         if each.accepted:
             accepted_at[each.number] = each.reading
         elif each.number not in accepted_at:
-            raise PropertyBroken(f"{each.life}: {each.number} dropped, though it was never accepted")
+            raise PropertyBroken(DROP_REMEMBERED, f"{each.life}: {each.number} dropped, though it was never accepted")
         elif (age := each.reading - accepted_at[each.number]) >= longest:
-            raise PropertyBroken(f"{each.life}: {each.number} dropped {age:g} ms after it was accepted")
+            raise PropertyBroken(
+                DROP_REMEMBERED, f"{each.life}: {each.number} dropped {age:g} ms after it was accepted"
+            )
 
 
 def check_never_twice_on_a_ledger(record: DedupeRecord) -> None:
     """Gateways that share a ledger accept an identity once, all together and through all their lives."""
     accepted = Counter(each.number for each in record.decisions if each.accepted and not _is_anonymous(record, each))
     if twice := _above_one(accepted):
-        raise PropertyBroken(f"accepted more than once on one ledger: {twice[:5]}")
+        raise PropertyBroken(ONCE_A_LEDGER, f"accepted more than once on one ledger: {twice[:5]}")
     effects = Counter({number: n for number, n in record.effects.items() if number not in record.without_identity})
     if twice := _above_one(effects):
-        raise PropertyBroken(f"ordered more than once through a ledger: {twice[:5]}")
+        raise PropertyBroken(ONCE_A_LEDGER, f"ordered more than once through a ledger: {twice[:5]}")
 
 
 def check_every_drop_is_known_to_the_ledger(record: DedupeRecord) -> None:
@@ -134,31 +151,31 @@ def check_every_drop_is_known_to_the_ledger(record: DedupeRecord) -> None:
         if each.accepted:
             accepted.add(each.number)
         elif each.number not in accepted | record.failed_claims:
-            raise PropertyBroken(f"{each.life}: {each.number} dropped, though nobody ever claimed it")
+            raise PropertyBroken(DROP_CLAIMED, f"{each.life}: {each.number} dropped, though nobody ever claimed it")
 
 
 def check_the_ledger_keeps_to_its_capacity(record: DedupeRecord, capacity: int) -> None:
     """No more identities are accepted than there is room for, and none refused while there is some or once known."""
     accepted = record.accepted() - record.without_identity
     if len(accepted) > capacity:
-        raise PropertyBroken(f"{len(accepted)} identities accepted on a ledger for {capacity}")
+        raise PropertyBroken(CAPACITY, f"{len(accepted)} identities accepted on a ledger for {capacity}")
     if early := {number: full for number, full in record.refusals.items() if full != (capacity, capacity)}:
-        raise PropertyBroken(f"refused while there was room, or by a ledger that forgot: {early}")
+        raise PropertyBroken(CAPACITY, f"refused while there was room, or by a ledger that forgot: {early}")
     if forgotten := sorted(accepted & set(record.refusals)):
-        raise PropertyBroken(f"accepted and refused, so it was forgotten in between: {forgotten[:5]}")
+        raise PropertyBroken(CAPACITY, f"accepted and refused, so it was forgotten in between: {forgotten[:5]}")
 
 
 def check_nothing_without_identity_is_dropped(record: DedupeRecord) -> None:
     """What has no identity always passes."""
     if dropped := [each for each in record.decisions if _is_anonymous(record, each) and not each.accepted]:
-        raise PropertyBroken(f"dropped without an identity: {dropped[:5]}")
+        raise PropertyBroken(ANONYMOUS, f"dropped without an identity: {dropped[:5]}")
 
 
 def check_statistics(life: str, stats: DedupeGatewayStats, decisions: Iterable[Decision]) -> None:
     """A gateway counts each decision of its life, once, under what it was."""
     made = Counter(each.accepted for each in decisions if each.life == life)
     if (stats.accepted_events, stats.dropped_duplicates) != (made[True], made[False]):
-        raise PropertyBroken(f"{life}: accepted {made[True]} and dropped {made[False]}, but counts {stats}")
+        raise PropertyBroken(COUNTED, f"{life}: accepted {made[True]} and dropped {made[False]}, but counts {stats}")
 
 
 def _is_anonymous(record: DedupeRecord, decision: Decision) -> bool:

@@ -25,11 +25,11 @@ from clickhouse_sim.ingest.gateway import (
     Routed,
     deliver,
 )
-from clickhouse_sim.simulation.dedupe_properties import DedupeRecord, check_record, check_statistics
+from clickhouse_sim.simulation.dedupe_properties import EMPTIES, DedupeRecord, check_record, check_statistics
 from clickhouse_sim.simulation.history import DidNotConverge
 from clickhouse_sim.simulation.loop import SimulatedLoop, run
 from clickhouse_sim.simulation.network import CALM, Weather
-from clickhouse_sim.simulation.properties import PropertyBroken
+from clickhouse_sim.simulation.properties.broken import PropertyBroken
 from clickhouse_sim.simulation.tape import Tape
 from clickhouse_sim.simulation.world import World
 from replica.environment import Chance, Clock, Environment
@@ -347,7 +347,7 @@ class _Scenario:
             with suppress(DedupeIdentityLedgerCapacityError):
                 gateway.filter({"id": f"the last one of {name}"})
             if (size := gateway.get_stats().current_cache_size) > 1:
-                raise PropertyBroken(f"{name} still remembers {size} identities past their window")
+                raise PropertyBroken(EMPTIES, f"{name} still remembers {size} identities past their window")
 
     def _report(self) -> DedupeReport:
         record = self._record

@@ -46,7 +46,7 @@ class Faults:
     def heal(self) -> None:
         """Every replica lives and every message arrives."""
         for name in self._names:
-            self._world.network.deliver_multi_replies(name)
+            self._world.network.deliver_multis(name)
             self._world.network.heal(name, COORDINATOR)
             if name not in self._world.running:
                 self._start(name)
@@ -69,7 +69,7 @@ class Faults:
         self._count("lose multi replies")
         self._world.network.lose_multi_replies(name)
         await self._drawn_time("time without multi replies", 180)
-        self._world.network.deliver_multi_replies(name)
+        self._world.network.deliver_multis(name)
 
     async def _cut_off(self, name: str) -> None:
         self._count("cut off")

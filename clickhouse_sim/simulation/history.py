@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from clickhouse_sim.simulation.client import SimulatedClient, answer_with, door_of
+from clickhouse_sim.simulation.client import SimulatedClient
+from clickhouse_sim.simulation.cluster import SimulatedCluster, past
 from clickhouse_sim.simulation.deduplication_ledger import DeduplicationLedger
 from clickhouse_sim.simulation.faults import Faults
 from clickhouse_sim.simulation.insert_workload import InsertHistory, insert_blocks
 from clickhouse_sim.simulation.loop import SimulatedLoop, run
-from clickhouse_sim.simulation.network import CALM
 from clickhouse_sim.simulation.operator import intervene_now_and_again, optimize_now_and_again, start_everything
-from clickhouse_sim.simulation.properties import (
-    PropertyBroken,
+from clickhouse_sim.simulation.properties.after_healing import (
+    WINDOW,
     check_equal_parts,
     check_every_acknowledged_block_once,
     check_forgotten,
@@ -26,29 +26,16 @@ from clickhouse_sim.simulation.properties import (
     check_parts_on_disk,
     check_queue,
 )
+from clickhouse_sim.simulation.properties.broken import PropertyBroken
+from clickhouse_sim.simulation.properties.followed import FollowedProperties
+from clickhouse_sim.simulation.recording import Recording
+from clickhouse_sim.simulation.standard_table import DEFINITION, TABLE
 from clickhouse_sim.simulation.tape import Tape
-from clickhouse_sim.simulation.world import World
 from coordinator.api import Session
-from coordinator.local_client import LocalCoordinator
-from replica.commands import ColumnDefinition, CreateTable
-from replica.environment import Environment
-from replica.server import Server, ServerConfig
 from replica.settings import MergeTreeSettings
-from replica.znodes import TableZnodes, sequence_number
 
 REPLICAS = ["r1", "r2", "r3"]
 LONGEST_CONVERGENCE_SECONDS = 900
-
-TABLE = TableZnodes("/clickhouse/tables/01/t")
-DEFINITION = CreateTable(
-    database="default",
-    table="t",
-    columns=(ColumnDefinition("k", "UInt64"), ColumnDefinition("v", "String")),
-    zookeeper_path="/clickhouse/tables/{shard}/t",
-    replica_name="{replica}",
-    partition_by="k % 2",
-    order_by="k",
-)
 
 
 class DidNotConverge(Exception):
@@ -91,6 +78,10 @@ FORGETFUL = Plan(
 )
 
 
+PLANS: Mapping[str, Plan] = MappingProxyType({"standard": Plan(), "forgetful": FORGETFUL})
+"""The plans by name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What a history was: equal seeds give equal reports.
@@ -111,33 +102,51 @@ class Report:
     stored_again: int
 
 
-def simulate(seed: int, plan: Plan | None = None) -> Report:
-    """Run the history of a seed. Raises PropertyBroken, DidNotConverge or SimulationError."""
-    tape = Tape(seed)
-    return run(_History(seed, tape, plan or Plan()).run(), tape)
+def simulate(
+    seed: int, plan: Plan | None = None, *, tape: Tape | None = None, recording: Recording | None = None
+) -> Report:
+    """Run the history of a seed, or of the tape. Raises PropertyBroken, DidNotConverge or SimulationError."""
+    if tape is None:
+        tape = Tape(seed)
+    return run(_History(seed, tape, plan or Plan(), recording).run(), tape)
 
 
 class _History:
-    def __init__(self, seed: int, tape: Tape, plan: Plan) -> None:
+    def __init__(self, seed: int, tape: Tape, plan: Plan, recording: Recording | None) -> None:
         self._seed = seed
         self._tape = tape
         self._plan = plan
+        self._recording = recording
+        self._followed = FollowedProperties(TABLE)
         self._history = InsertHistory()
         self._definition = replace(DEFINITION, settings=dict(plan.table_settings))
         self._settings = MergeTreeSettings.from_text(plan.table_settings)
         self._ledger = DeduplicationLedger(TABLE, self._settings)
 
     async def run(self) -> Report:
+        """Play it to its end, or until a followed property breaks."""
+        playing = asyncio.current_task()
+        assert playing is not None
+        self._followed.on_broken = playing.cancel
+        try:
+            return await self._run()
+        except asyncio.CancelledError:
+            if self._followed.broken is None:
+                raise
+            raise self._followed.broken from None
+
+    async def _run(self) -> Report:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimulatedLoop)
         self._loop = loop
-        self._world = World(self._tape, REPLICAS, _make_server)
-        for name in REPLICAS:
-            self._start(name)
+        self._cluster = SimulatedCluster(
+            self._tape, REPLICAS, "t", TABLE, recording=self._recording, follow=self._followed.follow
+        )
+        self._world = self._cluster.world
         await self._create_table()
-        session = await self._observe()
+        session = await self._cluster.observer()
         longest_down = self._plan.longest_down_seconds
-        faults = Faults(self._world, self._tape, REPLICAS, self._start, longest_down, session.session_id)
+        faults = Faults(self._world, self._tape, REPLICAS, self._cluster.start, longest_down, session.session_id)
         keeping = asyncio.create_task(self._ledger.keep(session))
         await self._play(faults)
         await self._converge(session)
@@ -171,16 +180,12 @@ class _History:
             self._loop.callbacks,
             dict(sorted(faults.seen.items())),
             {number: str(status) for number, status in sorted(self._history.acknowledged.items())},
-            trimmed_entries=_past(log_names) - len(log_names),
+            trimmed_entries=past(log_names) - len(log_names),
             # Who is lost is set to 1, and to 0 when it has cloned; who joined began with 1.
             lost_replicas=sum(answer[1].version // 2 for answer in lost if answer is not None),
             forgotten_ids=self._ledger.forgotten.total(),
             stored_again=self._ledger.made_again,
         )
-
-    def _start(self, name: str) -> None:
-        life = self._world.start(name)
-        self._world.network.listen(door_of(name), answer_with(life.server), life.gate)
 
     async def _create_table(self) -> None:
         client = self._operator()
@@ -188,7 +193,7 @@ class _History:
             await client.execute(name, self._definition)
 
     async def _insert(self, number: int) -> None:
-        client = SimulatedClient(f"c{number}", self._world.network, deadline_seconds=60)
+        client = self._cluster.client(f"c{number}")
         first = number * self._plan.blocks_per_client
         blocks = range(first, first + self._plan.blocks_per_client)
         await insert_blocks(client, self._tape, REPLICAS, blocks, self._plan.pause_seconds, self._history)
@@ -202,7 +207,7 @@ class _History:
         await intervene_now_and_again(self._operator(), self._tape, REPLICAS, plan.interventions, plan.pause_seconds)
 
     def _operator(self) -> SimulatedClient:
-        return SimulatedClient("operator", self._world.network, deadline_seconds=60)
+        return self._cluster.client("operator")
 
     async def _watch_queues(self) -> None:
         """While faults happen: what a replica knows of its queue must hold at every moment."""
@@ -216,10 +221,10 @@ class _History:
         try:
             async with asyncio.timeout(LONGEST_CONVERGENCE_SECONDS):
                 while True:
-                    past_log = _past(await session.children(TABLE.log))
-                    if await self._is_quiet(session, past_log):
+                    past_log = past(await session.children(TABLE.log))
+                    if await self._cluster.is_quiet(session):
                         broken = await self._broken_property(session)
-                        if _past(await session.children(TABLE.log)) == past_log:
+                        if past(await session.children(TABLE.log)) == past_log:
                             break
                     await asyncio.sleep(1)
         except TimeoutError:
@@ -236,23 +241,7 @@ class _History:
             if not self._ledger.outside():
                 return
             await asyncio.sleep(1)
-        raise PropertyBroken(f"not forgotten after a cleanup period: {self._ledger.outside()[:5]}")
-
-    async def _is_quiet(self, session: Session, past_log: int) -> bool:
-        """Every replica is writable, has copied the whole log and has an empty queue, and no insert is open."""
-        for name in REPLICAS:
-            (state,) = (await self._world.life(name).server.scan("system", "replicas")).to_pylist() or [None]
-            if state is None or state["is_readonly"] or state["log_pointer"] < past_log:
-                return False
-            if await session.children(TABLE.replica(name).queue):
-                return False
-        for partition in await session.children(TABLE.block_numbers):
-            if await session.children(TABLE.partition(partition)):
-                return False
-        return True
-
-    async def _observe(self) -> Session:
-        return await LocalCoordinator(self._world.service, _Instant(), "checker").connect()
+        raise PropertyBroken(WINDOW, f"not forgotten after a cleanup period: {self._ledger.outside()[:5]}")
 
     async def _broken_property(self, session: Session) -> PropertyBroken | None:
         await self._ledger.look(session)
@@ -268,19 +257,3 @@ class _History:
         except PropertyBroken as broken:
             return broken
         return None
-
-
-def _past(log_names: list[str]) -> int:
-    """The number that the next log entry will have."""
-    return sequence_number(log_names[-1]) + 1 if log_names else 0
-
-
-class _Instant:
-    """The checker's way to the coordination service: outside the network and its faults."""
-
-    def delay(self, label: str) -> float | None:
-        return CALM.quickest_seconds
-
-
-def _make_server(name: str, environment: Environment) -> Server:
-    return Server(environment, ServerConfig(name))

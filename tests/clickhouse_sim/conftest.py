@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -258,3 +259,10 @@ def coordinated_cluster(toy_cluster: ToyCluster, toy_loop: ToyLoop, tmp_path: Pa
     _write_running(toy_cluster.folder, COORDINATOR, server.address)
     yield toy_cluster
     toy_loop.run(server.stop())
+
+
+@pytest.fixture(autouse=True)
+def _log_after_simulations() -> Iterator[None]:
+    """`chsim simulate` switches logging off in its process; other tests want theirs."""
+    yield
+    logging.disable(logging.NOTSET)

@@ -26,7 +26,7 @@ from clickhouse_sim.simulation.dedupe_scenario import (
     simulate_dedupe,
 )
 from clickhouse_sim.simulation.history import DidNotConverge
-from clickhouse_sim.simulation.properties import PropertyBroken
+from clickhouse_sim.simulation.properties.broken import PropertyBroken
 
 SEEDS = range(40)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from clickhouse_sim.simulation.deduplication_ledger import DeduplicationLedger
 from clickhouse_sim.simulation.insert_workload import InsertHistory, block_of
+from clickhouse_sim.simulation.properties.broken import PropertyBroken
 from coordinator.api import Session
 from replica.dedup.block_id import block_id, insert_extension
 from replica.errors import LogicalError, UnknownTable
@@ -15,9 +16,12 @@ from replica.part_set import PartSet
 from replica.server import DEFAULT_DATABASE, Server
 from replica.znodes import TableZnodes
 
-
-class PropertyBroken(Exception):
-    """A property does not hold; the message says which, and the first evidence."""
+ONCE = "every acknowledged block is there exactly once"
+WINDOW = "an id stays as long as the window holds it"
+EQUAL = "replicas have equal parts"
+ON_DISK = "what is registered is on the disk"
+QUEUE = "virtual parts are current parts and the queue"
+NOTHING_LEFT = "queues drain and locks go"
 
 
 async def check_every_acknowledged_block_once(
@@ -36,17 +40,18 @@ async def check_every_acknowledged_block_once(
             most = 1 + forgotten.get(block_id(partition_id, extension), 0)
             if max(found) > most or (number in history.acknowledged and min(found) < 1):
                 raise PropertyBroken(
+                    ONCE,
                     f"{name}: the rows of block {number} in partition {partition_id} are there {found} times, "
-                    f"not 1 to {most}"
+                    f"not 1 to {most}",
                 )
     if copies:
-        raise PropertyBroken(f"{name}: rows that nobody inserted: {sorted(copies)[:5]}")
+        raise PropertyBroken(ONCE, f"{name}: rows that nobody inserted: {sorted(copies)[:5]}")
 
 
 def check_forgotten(ledger: DeduplicationLedger) -> None:
     """Every deduplication id stayed as long as the window held it."""
     if ledger.too_early:
-        raise PropertyBroken(f"forgotten inside of the window: {ledger.too_early[:5]}")
+        raise PropertyBroken(WINDOW, f"forgotten inside of the window: {ledger.too_early[:5]}")
 
 
 async def check_equal_parts(session: Session, table: TableZnodes) -> None:
@@ -59,12 +64,14 @@ async def check_equal_parts(session: Session, table: TableZnodes) -> None:
         found = await session.get_many([table.replica(replica).part(name) for name in names])
         for name, answer in zip(names, found, strict=True):
             if answer is not None and contents.setdefault(name, answer[0]) != answer[0]:
-                raise PropertyBroken(f"part {name} of {replica} has other content than elsewhere")
+                raise PropertyBroken(EQUAL, f"part {name} of {replica} has other content than elsewhere")
     (first, parts), *others = maximal.items()
     for replica, other_parts in others:
         if other_parts != parts:
             differing = sorted(set(parts) ^ set(other_parts))
-            raise PropertyBroken(f"{first} and {replica} have other parts: {', '.join(map(str, differing[:5]))}")
+            raise PropertyBroken(
+                EQUAL, f"{first} and {replica} have other parts: {', '.join(map(str, differing[:5]))}"
+            )
 
 
 async def check_parts_on_disk(session: Session, name: str, server: Server, table: TableZnodes) -> None:
@@ -72,9 +79,9 @@ async def check_parts_on_disk(session: Session, name: str, server: Server, table
     on_disk = (await server.scan("system", "parts")).to_pylist()
     registered = await session.children(table.replica(name).parts)
     if missing := sorted(set(registered) - {row["name"] for row in on_disk}):
-        raise PropertyBroken(f"{name} has registered parts that it does not have: {missing[:5]}")
+        raise PropertyBroken(ON_DISK, f"{name} has registered parts that it does not have: {missing[:5]}")
     if unregistered := sorted({row["name"] for row in on_disk if row["active"]} - set(registered)):
-        raise PropertyBroken(f"{name} shows parts that it has not registered: {unregistered[:5]}")
+        raise PropertyBroken(ON_DISK, f"{name} shows parts that it has not registered: {unregistered[:5]}")
 
 
 def check_queue(name: str, server: Server) -> None:
@@ -87,14 +94,14 @@ def check_queue(name: str, server: Server) -> None:
         state.queue.check_invariant()
         PartSet(part.name for part in state.store.active_parts())
     except LogicalError as problem:
-        raise PropertyBroken(f"{name}: {problem}") from problem
+        raise PropertyBroken(QUEUE, f"{name}: {problem}") from problem
 
 
 async def check_nothing_left_over(session: Session, table: TableZnodes) -> None:
     """No queue entry and no lock of a block number remains."""
     for replica in await session.children(table.replicas):
         if waiting := await session.children(table.replica(replica).queue):
-            raise PropertyBroken(f"{replica} still has {waiting[:5]} in its queue")
+            raise PropertyBroken(NOTHING_LEFT, f"{replica} still has {waiting[:5]} in its queue")
     for partition in await session.children(table.block_numbers):
         if locks := await session.children(table.partition(partition)):
-            raise PropertyBroken(f"partition {partition} still has the locks {locks[:5]}")
+            raise PropertyBroken(NOTHING_LEFT, f"partition {partition} still has the locks {locks[:5]}")
