@@ -56,6 +56,14 @@ class DescribeTable:
 
 
 @dataclass(frozen=True, slots=True)
+class ShowCreateTable:
+    """Answers one row: {statement}, the CREATE TABLE that makes the table again."""
+
+    database: str
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
 class OptimizeTable:
     """OPTIMIZE TABLE: one row for each partition that was looked at: {partition_id, new_part, reason}.
 
@@ -84,6 +92,22 @@ class DropTable:
     database: str
     table: str
     if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AlterSettings:
+    """ALTER TABLE … MODIFY SETTING or RESET SETTING, of the table on this server; no rows.
+
+    The settings in `modified` get these values, those in `reset` lose theirs and have the default again.
+    """
+
+    database: str
+    table: str
+    modified: Mapping[str, str] = field(default_factory=dict)
+    reset: tuple[str, ...] = ()
+
+
+AlterCommand = AlterSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +164,17 @@ class RestartReplica:
     table: str
 
 
-SystemCommand = DropReplica | SwitchAction | SyncReplica | RestartReplica
-Command = CreateTable | DropTable | DescribeTable | OptimizeTable | ListTables | SystemCommand
+@dataclass(frozen=True, slots=True)
+class RestoreReplica:
+    """SYSTEM RESTORE REPLICA: makes the znodes again, that are gone, from what this server has; no rows."""
+
+    database: str
+    table: str
+
+
+SystemCommand = DropReplica | SwitchAction | SyncReplica | RestartReplica | RestoreReplica
+Question = DescribeTable | ShowCreateTable | ListTables
+Command = CreateTable | DropTable | Question | OptimizeTable | AlterCommand | SystemCommand
 
 # --- inserts -------------------------------------------------------------------------------------------------
 
@@ -203,8 +236,8 @@ class BlockOutcome:
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
-        *(CreateTable, DropTable, DescribeTable, OptimizeTable, ListTables),
-        *(DropReplica, SwitchAction, SyncReplica, RestartReplica),
+        *(CreateTable, DropTable, DescribeTable, ShowCreateTable, OptimizeTable, ListTables),
+        *(AlterSettings, DropReplica, SwitchAction, SyncReplica, RestartReplica, RestoreReplica),
         *(InsertOptions, BlockOutcome),
     )
 }
@@ -224,6 +257,8 @@ def from_json(text: str | bytes) -> Any:
             record["columns"] = tuple(ColumnDefinition(**column) for column in record["columns"])
         if kind is OptimizeTable:
             record["deduplicate_by"] = tuple(record["deduplicate_by"])
+        if kind is AlterSettings:
+            record["reset"] = tuple(record["reset"])
         if kind is SwitchAction:
             record["action"] = Action(record["action"])
         if kind is SyncReplica:

@@ -14,8 +14,11 @@ from typing import Any
 import pyarrow as pa
 
 from coordinator.api import CoordinationError
+from replica.alter_settings import altered
+from replica.background.attach import take_force_flag
 from replica.catalog import Catalog
 from replica.commands import (
+    AlterSettings,
     BlockOutcome,
     Command,
     CreateTable,
@@ -26,13 +29,17 @@ from replica.commands import (
     ListTables,
     OptimizeTable,
     RestartReplica,
+    RestoreReplica,
+    ShowCreateTable,
     SwitchAction,
     SyncReplica,
 )
+from replica.create_statement import create_statement
 from replica.drop import Drops
 from replica.environment import Environment, PartFiles, PartRequest
 from replica.errors import (
     BadArguments,
+    CannotGetCreateTableQuery,
     KeeperException,
     NoSuchDataPart,
     TableAlreadyExists,
@@ -44,6 +51,7 @@ from replica.errors import (
 from replica.insert.retries import KeeperRetries
 from replica.pools import Pools
 from replica.quoting import did_you_mean
+from replica.restoration import check_restorable, put_parts_aside
 from replica.session import SessionKeeper
 from replica.settings import ServerSettings
 from replica.system_tables import SYSTEM_TABLES, Asked, scan_system_table, system_table
@@ -101,8 +109,9 @@ class Server:
                 self._drops = Drops(self._share, self._catalog, self._config.macros, self._tasks)
                 for definition in await self._catalog.load_dropped():
                     self._drops.begin(definition)
+                forced = await take_force_flag(environment.disk)
                 for definition in await self._catalog.load():
-                    await self._start(ReplicatedTable(self._share, definition, self._config.macros))
+                    await self._start(ReplicatedTable(self._share, definition, self._config.macros), forced=forced)
                 self.started.set()
         finally:
             await environment.transfer.stop()
@@ -126,14 +135,14 @@ class Server:
             value = value << 32 | self._environment.chance.choose("random bits", range(1 << 32))
         return value
 
-    async def _start(self, table: ReplicatedTable) -> None:
+    async def _start(self, table: ReplicatedTable, *, forced: bool = False) -> None:
         await table.load()
         assert self._tasks is not None
         definition = table.definition
         self._tables[definition.database, definition.table] = table
         address, _, port = self._interserver_address.rpartition(":")
         host = Host(address, int(port), self._config.tcp_port, definition.database, definition.table)
-        table.begin(self._tasks, host, self._identifier)
+        table.begin(self._tasks, host, self._identifier, forced=forced)
 
     # --- commands --------------------------------------------------------------------------------------------
 
@@ -145,6 +154,9 @@ class Server:
                 return []
             case DropTable():
                 await self._drop(command)
+                return []
+            case AlterSettings():
+                await self._alter_settings(command)
                 return []
             case SwitchAction():
                 for table in self._meant(command):
@@ -159,8 +171,13 @@ class Server:
             case RestartReplica():
                 await self._restart(command)
                 return []
+            case RestoreReplica():
+                await self._restore(command)
+                return []
             case DescribeTable():
                 return self._describe(command)
+            case ShowCreateTable():
+                return [{"statement": self._create_statement(command)}]
             case OptimizeTable():
                 return await self.table(command.database, command.table).optimize(command)
             case ListTables():
@@ -199,12 +216,34 @@ class Server:
             self._drops.begin(table.definition)
         await self._drops.wait(command.database, command.table)
 
+    async def _alter_settings(self, command: AlterSettings) -> None:
+        async with self._one_definition_at_a_time:
+            table = self.table(command.database, command.table)
+            table.state.writable_session()  # ClickHouse refuses any ALTER of a read-only table
+            definition = altered(table.definition, command)
+            await self._catalog.add(definition)
+            table.state.change_settings(definition)
+
     async def _restart(self, command: RestartReplica) -> None:
         async with self._one_definition_at_a_time:
             table = self.table(command.database, command.table)
             await table.shut_down(TableIsBeingRestarted(f"Table {table.state.full_name} is restarting: try again"))
             assert self._share is not None
             await self._start(ReplicatedTable(self._share, table.definition, self._config.macros))
+
+    async def _restore(self, command: RestoreReplica) -> None:
+        async with self._one_definition_at_a_time:
+            table = self.table(command.database, command.table)
+            await check_restorable(table.state)
+            await table.shut_down(TableIsBeingRestarted(f"Table {table.state.full_name} is restored: try again"))
+            assert self._share is not None
+            restored = ReplicatedTable(self._share, table.definition, self._config.macros)
+            try:
+                await put_parts_aside(table.state)
+                await self._register(restored)
+            finally:
+                await self._start(restored)
+        await restored.wait_restored()
 
     def _meant(self, command: SwitchAction) -> list[ReplicatedTable]:
         if command.table:
@@ -238,6 +277,15 @@ class Server:
             }
             for column in schema.columns
         ]
+
+    def _create_statement(self, command: ShowCreateTable) -> str:
+        if command.database == SYSTEM_DATABASE:
+            raise UnknownTable(f"There is no metadata of table {command.table} in database {SYSTEM_DATABASE}")
+        try:
+            state = self.table(command.database, command.table).state
+        except UnknownTable as problem:
+            raise CannotGetCreateTableQuery(problem.message) from problem
+        return create_statement(state.definition, state.structure)
 
     def _list_tables(self) -> list[dict[str, Any]]:
         own = [

@@ -88,7 +88,7 @@ class SimulatedCluster:
         if name not in self.world.running:
             return False
         (state,) = (await self.server(name).scan("system", "replicas")).to_pylist() or [None]
-        if state is None or state["is_readonly"] or state["log_pointer"] < past_log:
+        if state is None or state["is_readonly"] or state["log_pointer"] < past_log or state["parts_to_check"]:
             return False
         return not await session.children(self.table.replica(name).queue)
 

@@ -62,6 +62,10 @@ class DeduplicationLedger:
             self.forgotten[name] += 1
         self._seen = now
 
+    def begin_anew(self) -> None:
+        """All znodes of the table were removed: of the ids that were there, none counts as forgotten."""
+        self._seen = {}
+
     @property
     def made_again(self) -> int:
         """How many times an id was made that had been forgotten before: its block came in once more."""

@@ -13,18 +13,27 @@ from types import MappingProxyType
 from clickhouse_sim.simulation.client import SimulatedClient
 from clickhouse_sim.simulation.cluster import SimulatedCluster, past
 from clickhouse_sim.simulation.deduplication_ledger import DeduplicationLedger
+from clickhouse_sim.simulation.destruction import Destruction, let_start_by_force
 from clickhouse_sim.simulation.faults import Faults
 from clickhouse_sim.simulation.insert_workload import InsertHistory, insert_blocks
 from clickhouse_sim.simulation.loop import SimulatedLoop, run
-from clickhouse_sim.simulation.operator import intervene_now_and_again, optimize_now_and_again, start_everything
+from clickhouse_sim.simulation.operator import (
+    intervene_now_and_again,
+    let_everything_go,
+    lose_tree,
+    optimize_now_and_again,
+    restore,
+)
 from clickhouse_sim.simulation.properties.after_healing import (
     WINDOW,
     check_equal_parts,
     check_every_acknowledged_block_once,
     check_forgotten,
+    check_loss_is_told,
     check_nothing_left_over,
     check_parts_on_disk,
     check_queue,
+    check_settings,
 )
 from clickhouse_sim.simulation.properties.broken import PropertyBroken
 from clickhouse_sim.simulation.properties.followed import FollowedProperties
@@ -32,6 +41,7 @@ from clickhouse_sim.simulation.recording import Recording
 from clickhouse_sim.simulation.standard_table import DEFINITION, TABLE
 from clickhouse_sim.simulation.tape import Tape
 from coordinator.api import Session
+from replica.errors import ChecksumDoesntMatch, CorruptedData
 from replica.settings import MergeTreeSettings
 
 REPLICAS = ["r1", "r2", "r3"]
@@ -53,8 +63,13 @@ class Plan:
     pause_seconds: int = 20
     faults: int = 10
     longest_down_seconds: int = 60
+    tree_is_lost: bool = False
+    destruction: bool = False
     table_settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
+
+# When all is done, the coordination service loses the table.
+TREE_LOST = Plan(blocks_per_client=8, faults=8, pause_seconds=5, tree_is_lost=True)
 
 # What takes hours with the default settings happens within minutes: the log is cut, ids are forgotten, and a replica
 # that is down for long is lost and clones another one.
@@ -77,8 +92,19 @@ FORGETFUL = Plan(
     ),
 )
 
+# Disks are lost and files rot as well, now and then the last copy of some rows.
+DESTRUCTIVE = Plan(
+    faults=14,
+    destruction=True,
+    table_settings=MappingProxyType(
+        {"old_parts_lifetime": "60", "cleanup_delay_period": "5", "max_cleanup_delay_period": "20"}
+    ),
+)
 
-PLANS: Mapping[str, Plan] = MappingProxyType({"standard": Plan(), "forgetful": FORGETFUL})
+
+PLANS: Mapping[str, Plan] = MappingProxyType(
+    {"standard": Plan(), "forgetful": FORGETFUL, "destructive": DESTRUCTIVE, "tree-lost": TREE_LOST}
+)
 """The plans by name."""
 
 
@@ -88,6 +114,7 @@ class Report:
 
     `trimmed_entries` were cut off the log; `lost_replicas` counts the times that one was marked lost, and cloned;
     `stored_again` the parts of blocks that were stored once more because their ids had been forgotten meanwhile.
+    `lost_parts` were replaced by empty ones, and `missing_rows` were acknowledged and are gone for ever.
     """
 
     seed: int
@@ -100,6 +127,8 @@ class Report:
     lost_replicas: int
     forgotten_ids: int
     stored_again: int
+    lost_parts: int
+    missing_rows: int
 
 
 def simulate(
@@ -122,6 +151,7 @@ class _History:
         self._definition = replace(DEFINITION, settings=dict(plan.table_settings))
         self._settings = MergeTreeSettings.from_text(plan.table_settings)
         self._ledger = DeduplicationLedger(TABLE, self._settings)
+        self._missing_rows = 0
 
     async def run(self) -> Report:
         """Play it to its end, or until a followed property breaks."""
@@ -143,15 +173,21 @@ class _History:
             self._tape, REPLICAS, "t", TABLE, recording=self._recording, follow=self._followed.follow
         )
         self._world = self._cluster.world
+        self._destruction = Destruction(self._world, TABLE)
         await self._create_table()
         session = await self._cluster.observer()
         longest_down = self._plan.longest_down_seconds
-        faults = Faults(self._world, self._tape, REPLICAS, self._cluster.start, longest_down, session.session_id)
+        destruction = self._destruction if self._plan.destruction else None
+        faults = Faults(
+            self._world, self._tape, REPLICAS, self._cluster.start, longest_down, session.session_id, destruction
+        )
         keeping = asyncio.create_task(self._ledger.keep(session))
         await self._play(faults)
         await self._converge(session)
         await self._forget(session)
         keeping.cancel()
+        if self._plan.tree_is_lost:
+            await self._lose_and_restore(session, faults)
         report = await self._report(session, faults)
         await session.close()
         return report
@@ -168,11 +204,25 @@ class _History:
             watching.cancel()
             faults.heal()
             await intervening
-            await start_everything(self._operator(), REPLICAS)
+            await let_everything_go(self._operator(), REPLICAS)
+
+    async def _lose_and_restore(self, session: Session, faults: Faults) -> None:
+        """The table's znodes go when all replicas have all parts; RESTORE REPLICA brings back every block once."""
+        self._followed.pause()
+        await lose_tree(session, TABLE.root)
+        self._followed.begin()
+        self._ledger.begin_anew()
+        async with asyncio.TaskGroup() as group:
+            for name in REPLICAS:
+                group.create_task(restore(self._operator(), name, session, TABLE.replica(name).root))
+            await faults.inject(self._plan.faults, self._plan.pause_seconds)
+            faults.heal()
+        await self._converge(session)
 
     async def _report(self, session: Session, faults: Faults) -> Report:
         log_names = await session.children(TABLE.log)
         lost = await session.get_many([TABLE.replica(name).is_lost for name in REPLICAS])
+        destroys = self._plan.destruction
         return Report(
             self._seed,
             self._world.trace.digest(),
@@ -181,10 +231,13 @@ class _History:
             dict(sorted(faults.seen.items())),
             {number: str(status) for number, status in sorted(self._history.acknowledged.items())},
             trimmed_entries=past(log_names) - len(log_names),
-            # Who is lost is set to 1, and to 0 when it has cloned; who joined began with 1.
-            lost_replicas=sum(answer[1].version // 2 for answer in lost if answer is not None),
+            # Who is lost is set to 1, and to 0 when it has cloned; who joined began with 1. What is fetched again
+            # raises the version too.
+            lost_replicas=sum(answer[1].version // 2 for answer in lost if answer is not None and not destroys),
             forgotten_ids=self._ledger.forgotten.total(),
             stored_again=self._ledger.made_again,
+            lost_parts=int((await session.get(TABLE.lost_part_count))[0] or b"0"),
+            missing_rows=self._missing_rows,
         )
 
     async def _create_table(self) -> None:
@@ -222,8 +275,12 @@ class _History:
             async with asyncio.timeout(LONGEST_CONVERGENCE_SECONDS):
                 while True:
                     past_log = past(await session.children(TABLE.log))
+                    await self._let_start_by_force(session)
                     if await self._cluster.is_quiet(session):
-                        broken = await self._broken_property(session)
+                        try:
+                            broken = await self._broken_property(session)
+                        except (ChecksumDoesntMatch, CorruptedData):
+                            continue  # only now that it is read a part turns out to be rotten
                         if past(await session.children(TABLE.log)) == past_log:
                             break
                     await asyncio.sleep(1)
@@ -243,15 +300,26 @@ class _History:
             await asyncio.sleep(1)
         raise PropertyBroken(WINDOW, f"not forgotten after a cleanup period: {self._ledger.outside()[:5]}")
 
+    async def _let_start_by_force(self, session: Session) -> None:
+        for name in self._world.running:
+            for row in (await self._cluster.server(name).scan("system", "replicas")).to_pylist():
+                if row["is_readonly"]:
+                    await let_start_by_force(session, TABLE, name, row["zookeeper_exception"])
+
     async def _broken_property(self, session: Session) -> PropertyBroken | None:
         await self._ledger.look(session)
+        gone = self._destruction.keys
         try:
-            check_forgotten(self._ledger)
             for name in REPLICAS:
                 server = self._world.life(name).server
-                await check_every_acknowledged_block_once(name, server, self._history, self._ledger.forgotten)
+                check_forgotten(self._ledger, server, self._history, gone)
+                self._missing_rows = await check_every_acknowledged_block_once(
+                    name, server, self._history, self._ledger.forgotten, gone
+                )
+                await check_loss_is_told(session, TABLE, self._missing_rows, gone)
                 await check_parts_on_disk(session, name, server, TABLE)
                 check_queue(name, server)
+                check_settings(name, server, self._definition.settings)
             await check_equal_parts(session, TABLE)
             await check_nothing_left_over(session, TABLE)
         except PropertyBroken as broken:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from clickhouse_sim.simulation.deduplication_ledger import DeduplicationLedger
 from clickhouse_sim.simulation.insert_workload import InsertHistory, block_of
@@ -17,20 +17,24 @@ from replica.server import DEFAULT_DATABASE, Server
 from replica.znodes import TableZnodes
 
 ONCE = "every acknowledged block is there exactly once"
+LOSS = "what is lost for ever is told"
 WINDOW = "an id stays as long as the window holds it"
 EQUAL = "replicas have equal parts"
 ON_DISK = "what is registered is on the disk"
 QUEUE = "virtual parts are current parts and the queue"
+SETTINGS = "what was altered and reset is as it was created"
 NOTHING_LEFT = "queues drain and locks go"
 
 
 async def check_every_acknowledged_block_once(
-    name: str, server: Server, history: InsertHistory, forgotten: Mapping[str, int]
-) -> None:
+    name: str, server: Server, history: InsertHistory, forgotten: Mapping[str, int], gone: Set[int]
+) -> int:
     """Each acknowledged block is on the replica exactly once, whole; each other at most once.
 
     `forgotten` says how many times each deduplication id was forgotten: so many times more its rows may be there.
+    Only rows whose keys are in `gone` may be missing; how many of those are.
     """
+    missing = 0
     copies = Counter((await server.scan(DEFAULT_DATABASE, "t")).column("k").to_pylist())
     structure = server.table(DEFAULT_DATABASE, "t").state.structure
     for number in sorted(history.tried):
@@ -38,7 +42,10 @@ async def check_every_acknowledged_block_once(
             found = [copies.pop(key, 0) for key in rows.column("k").to_pylist()]
             extension = insert_extension(block_of(number), structure.schema, 0)
             most = 1 + forgotten.get(block_id(partition_id, extension), 0)
-            if max(found) > most or (number in history.acknowledged and min(found) < 1):
+            absent = [key for key, times in zip(rows.column("k").to_pylist(), found, strict=True) if not times]
+            is_due = number in history.acknowledged
+            missing += len(absent) if is_due else 0
+            if max(found) > most or (is_due and not gone >= set(absent)):
                 raise PropertyBroken(
                     ONCE,
                     f"{name}: the rows of block {number} in partition {partition_id} are there {found} times, "
@@ -46,12 +53,37 @@ async def check_every_acknowledged_block_once(
                 )
     if copies:
         raise PropertyBroken(ONCE, f"{name}: rows that nobody inserted: {sorted(copies)[:5]}")
+    return missing
 
 
-def check_forgotten(ledger: DeduplicationLedger) -> None:
-    """Every deduplication id stayed as long as the window held it."""
-    if ledger.too_early:
-        raise PropertyBroken(WINDOW, f"forgotten inside of the window: {ledger.too_early[:5]}")
+async def check_loss_is_told(session: Session, table: TableZnodes, missing: int, gone: Set[int]) -> None:
+    """The table counts lost parts if acknowledged rows are missing, and only if some were destroyed everywhere."""
+    value, _ = await session.get(table.lost_part_count)
+    lost = int(value or b"0")
+    if missing and not lost:
+        raise PropertyBroken(LOSS, f"{missing} acknowledged rows are missing, but lost_part_count is 0")
+    if lost and not gone:
+        raise PropertyBroken(LOSS, f"{lost} parts were given up as lost, but no row was destroyed everywhere")
+
+
+def check_forgotten(ledger: DeduplicationLedger, server: Server, history: InsertHistory, gone: Set[int]) -> None:
+    """Every deduplication id stayed as long as the window held it, but those of blocks that are gone."""
+    if not ledger.too_early:
+        return
+    excused = _ids_of_gone(server, history, gone)
+    if too_early := [each for each in ledger.too_early if each not in excused]:
+        raise PropertyBroken(WINDOW, f"forgotten inside of the window: {too_early[:5]}")
+
+
+def _ids_of_gone(server: Server, history: InsertHistory, gone: Set[int]) -> set[str]:
+    structure = server.table(DEFAULT_DATABASE, "t").state.structure
+    ids = set()
+    for number in sorted(history.tried):
+        extension = insert_extension(block_of(number), structure.schema, 0)
+        for partition_id, rows in structure.partition_key.split(block_of(number)):
+            if gone >= set(rows.column("k").to_pylist()):
+                ids.add(block_id(partition_id, extension))
+    return ids
 
 
 async def check_equal_parts(session: Session, table: TableZnodes) -> None:
@@ -95,6 +127,13 @@ def check_queue(name: str, server: Server) -> None:
         PartSet(part.name for part in state.store.active_parts())
     except LogicalError as problem:
         raise PropertyBroken(QUEUE, f"{name}: {problem}") from problem
+
+
+def check_settings(name: str, server: Server, expected: Mapping[str, str]) -> None:
+    """A replica has the settings that it was created with, once every alteration was taken back."""
+    found = server.table(DEFAULT_DATABASE, "t").definition.settings
+    if found != expected:
+        raise PropertyBroken(SETTINGS, f"{name} has the settings {dict(found)}, not {dict(expected)}")
 
 
 async def check_nothing_left_over(session: Session, table: TableZnodes) -> None:

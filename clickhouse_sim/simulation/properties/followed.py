@@ -30,13 +30,24 @@ class FollowedProperties:
     def __init__(self, table: TableZnodes) -> None:
         self.broken: PropertyBroken | None = None
         self.on_broken: Callable[[], object] = bool
-        self._followers: Sequence[Follower] = (
+        self._table = table
+        self._followers: Sequence[Follower] = ()
+        self.begin()
+
+    def begin(self) -> None:
+        """Follow a table that does not exist yet, from here on."""
+        table = self._table
+        self._followers = (
             LocksAreEphemeral(table),
             CommitIsOne(table),
             LegalLog(table),
             LogIsCopiedOnce(table),
             DoneBeforeGone(table),
         )
+
+    def pause(self) -> None:
+        """Until `begin` the table's znodes are in hands that keep to no rule."""
+        self._followers = ()
 
     def follow(self, transaction: Transaction) -> None:
         """Fits `LocalService.on_transaction`."""
