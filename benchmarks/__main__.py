@@ -13,7 +13,7 @@ from benchmarks import machine
 from benchmarks.processes import NotMeasured
 from benchmarks.report import Row, show
 
-_NAMES = ("hash", "cli", "simulate", "insert", "catch-up")
+_NAMES = ("hash", "cli", "simulate", "dedupe", "insert", "catch-up")
 
 
 @click.command()
@@ -74,6 +74,10 @@ def _bench(name: str, inserts: int, absent_for: int) -> Callable[[], list[Row]]:
             from benchmarks.simulation import simulation
 
             return simulation
+        case "dedupe":
+            from benchmarks.dedupe import dedupe
+
+            return dedupe
         case "insert":
             from benchmarks.insert import insert
 

@@ -223,6 +223,7 @@ class _Connection:
 
     def __init__(self, service: LocalService, delivery: Delivery, client: str, operation_timeout: float) -> None:
         self.session_id = 0
+        self.timeout_seconds = 0.0
         self.dead: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._service = service
         self.client = client
@@ -245,6 +246,7 @@ class _Connection:
         def arrive() -> None:
             attached = self._service.accept(self, timeout_ms)
             self.session_id = attached.session.session_id
+            self.timeout_seconds = attached.session.timeout_ms / 1000
             self._peer = attached.peer
             self._to_client.send(self._label("welcome"), lambda: _resolve(welcome, attached))
 
@@ -371,6 +373,10 @@ class LocalSession:
     @property
     def alive(self) -> bool:
         return not self._connection.dead.done()
+
+    @property
+    def timeout_seconds(self) -> float:
+        return self._connection.timeout_seconds
 
     async def wait_dead(self) -> None:
         await asyncio.shield(self._connection.dead)

@@ -134,7 +134,7 @@ class Chance(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """All that a server gets from outside."""
+    """All that a server gets from outside. Without `merge_workers` merges share the others' `workers`."""
 
     coordinator: Coordinator
     disk: Disk
@@ -143,6 +143,7 @@ class Environment:
     workers: Workers
     clock: Clock
     chance: Chance
+    merge_workers: Workers | None = None
 
 
 def shuffled(chance: Chance, label: str, items: Sequence[T]) -> list[T]:

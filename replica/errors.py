@@ -152,6 +152,10 @@ class ReplicaIsAlreadyActive(ClickHouseError):
     code, name = 224, "REPLICA_IS_ALREADY_ACTIVE"
 
 
+class TooManyUnexpectedDataParts(ClickHouseError):
+    code, name = 231, "TOO_MANY_UNEXPECTED_DATA_PARTS"
+
+
 class NoSuchDataPart(ClickHouseError):
     code, name = 232, "NO_SUCH_DATA_PART"
 
@@ -214,6 +218,10 @@ class ValueIsOutOfRangeOfDataType(ClickHouseError):
 
 class MetadataMismatch(ClickHouseError):
     code, name = 342, "METADATA_MISMATCH"
+
+
+class SupportIsDisabled(ClickHouseError):
+    code, name = 344, "SUPPORT_IS_DISABLED"
 
 
 class CannotInsertNullInOrdinaryColumn(ClickHouseError):

@@ -125,15 +125,22 @@ class LogEntry:
     format_version: int = USUAL_FORMAT_VERSION
 
     @classmethod
-    def from_znode(cls, data: bytes, stat: Stat) -> LogEntry:
+    def from_znode(cls, data: bytes, stat: Stat, newest_format_version: int = NEWEST_FORMAT_VERSION) -> LogEntry:
         """The entry that a znode holds. Raises as `parse`, CannotParseText also for bytes that are no UTF-8."""
         try:
-            return cls.parse(data.decode(), znode_ctime_ms=stat.ctime)
+            text = data.decode()
+            return cls.parse(text, znode_ctime_ms=stat.ctime, newest_format_version=newest_format_version)
         except UnicodeDecodeError as problem:
             raise CannotParseText(f"Cannot parse log entry: it is not UTF-8: {problem}") from problem
 
     @classmethod
-    def parse(cls, text: str, *, znode_ctime_ms: int | None = None) -> LogEntry:
+    def parse(
+        cls,
+        text: str,
+        *,
+        znode_ctime_ms: int | None = None,
+        newest_format_version: int = NEWEST_FORMAT_VERSION,
+    ) -> LogEntry:
         """The entry that the text describes.
 
         `znode_ctime_ms`, when its znode was made, stands in for a creation time that the text does not have.
@@ -142,7 +149,7 @@ class LogEntry:
         """
         reader = EntryReader(text)
         version = reader.number("format version: ")
-        if not OLDEST_FORMAT_VERSION <= version <= NEWEST_FORMAT_VERSION:
+        if not OLDEST_FORMAT_VERSION <= version <= newest_format_version:
             raise UnknownFormatVersion(f"Unknown ReplicatedMergeTreeLogEntry format version: {version}")
         fields: dict[str, Any] = {"format_version": version, "create_time": 0}
         if version >= 2:

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 from coordinator.api import CoordinationError, Create, NoNode, Operation, SessionLost, Set, Stat, Watch
 from replica.commands import Action
-from replica.errors import Aborted, ClickHouseError, LogicalError, UnexpectedNodeInZooKeeper
+from replica.entry_znode import read_entry
+from replica.errors import Aborted, CannotParseText, ClickHouseError, LogicalError, UnexpectedNodeInZooKeeper
 from replica.log_entry import LogEntry
 from replica.session import ServerSession
 from replica.table_state import TableState
@@ -78,7 +79,9 @@ class LogPuller:
     async def pull(self, watch: Watch | None = None) -> int:
         """Copy every new entry; the version of the log znode that the copy is at least as new as.
 
-        Raises Aborted while SYSTEM STOP PULLING REPLICATION LOG holds, and CoordinationError.
+        Stops before an entry that cannot be read: what stands before it is copied, what stands behind it never
+        overtakes it, and the error says which it is. Raises Aborted while SYSTEM STOP PULLING REPLICATION LOG holds,
+        and CoordinationError.
         """
         async with self._one_at_a_time:
             self._state.blockers.check(Action.PULLING_REPLICATION_LOG)
@@ -97,10 +100,22 @@ class LogPuller:
     async def _pointer(self, text: bytes, names: list[str]) -> int:
         """The number of the next entry to copy; a replica's first pull starts at the oldest entry there is."""
         if text:
+            if not text.isdigit():
+                raise CannotParseText(
+                    f"{self._znodes.log_pointer} holds {text[:40]!r}: set it to a log entry's number"
+                )
             return int(text)
-        first = sequence_number(names[0]) if names else 0
+        first = self._number(names[0]) if names else 0
         await self._session.set(self._znodes.log_pointer, str(first).encode())
         return first
+
+    def _number(self, name: str) -> int:
+        """The number of a log entry. Raises UnexpectedNodeInZooKeeper for a name that is none's."""
+        if not name.startswith("log-"):
+            raise UnexpectedNodeInZooKeeper(
+                f"Error in zookeeper data: unexpected node {name} in {self._znodes.table.log}: remove it"
+            )
+        return sequence_number(name)
 
     def _batches(self, names: list[str]) -> Iterator[list[str]]:
         """Batches of 1, 2, 4 … 100 entries; the size keeps growing from one pull to the next."""
@@ -112,15 +127,23 @@ class LogPuller:
             start += size
 
     async def _copy(self, names: list[str]) -> None:
-        state = self._state
-        if not names[-1].startswith("log-"):
-            raise UnexpectedNodeInZooKeeper(f"{names[-1]} in {self._znodes.table.log} is no log entry")
+        """Copy the entries of a batch up to the first that cannot be read. Raises what is wrong with that one."""
         found = await self._read(names)
-        entries = [LogEntry.from_znode(data, stat) for data, stat in found]
-        creates: list[Operation] = [
-            Create(f"{self._znodes.queue}/queue-", data, sequential=True) for data, _ in found
-        ]
-        operations = [*creates, Set(self._znodes.log_pointer, str(sequence_number(names[-1]) + 1).encode())]
+        entries: list[LogEntry] = []
+        try:
+            for name, (data, stat) in zip(names, found, strict=True):
+                self._number(name)
+                path = self._znodes.table.log_entry(name)
+                entries.append(read_entry(path, data, stat, self._state.structure.settings))
+        finally:
+            if entries:
+                await self._append(entries, [data for data, _ in found[: len(entries)]], names[len(entries) - 1])
+
+    async def _append(self, entries: list[LogEntry], texts: list[bytes], last_name: str) -> None:
+        """Put them into the queue, the pointer behind the last one, all in one multi."""
+        state = self._state
+        creates: list[Operation] = [Create(f"{self._znodes.queue}/queue-", text, sequential=True) for text in texts]
+        operations = [*creates, Set(self._znodes.log_pointer, str(self._number(last_name) + 1).encode())]
         state.queue.expect_inserts(entries)
         operations += insert_time_operations(state)
         results = await self._session.multi_checked(operations)

@@ -45,12 +45,35 @@ class Pool:
             self._wake_ups.remove(wake_up)
 
 
+class NoFreeSlot(Exception):
+    """An attempt turned out to be work for another pool, and that one is full: its entry waits for a slot there."""
+
+
+class Slot:
+    """A place that was taken in a pool, for one attempt from its start to its end."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def move_to(self, pool: Pool) -> None:
+        """Take a place there instead. Raises NoFreeSlot, and stays where it is."""
+        if pool is self._pool:
+            return
+        if not pool.try_start():
+            raise NoFreeSlot
+        self._pool.finish()
+        self._pool = pool
+
+    def give_back(self) -> None:
+        self._pool.finish()
+
+
 class Pools:
     """The pools that all tables of a server share."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self.fetches = Pool(settings.background_fetches_pool_size)
-        self.merges_mutations = Pool(settings.background_merges_mutations_pool_size)
+        self.merges_mutations = Pool(settings.merges_mutations_at_once)
         self.common = Pool(settings.background_common_pool_size)
 
     def of(self, entry_type: EntryType) -> Pool:

@@ -18,6 +18,7 @@ from replica.insert_times import InsertTimeChanges, InsertTimes
 from replica.log_entry import INSERT_TYPES, MERGE_TYPES, PART_PRODUCING_TYPES, EntryType, LogEntry
 from replica.part_name import PartName
 from replica.part_set import PartSet, ReadablePartSet
+from replica.pools import Slot
 
 
 @dataclass(slots=True, eq=False)
@@ -26,7 +27,8 @@ class QueuedEntry:
 
     Times are unix seconds, 0 for never. `num_tries` counts starts, the running one included. `postpone_reason`
     stays after the entry has run. `actual_new_parts` are the bigger parts that the running attempt fetches
-    instead. Compared by identity.
+    instead, `slot` where it counts, None outside of the pools. `becomes_fetch` says of a merge that it has turned out
+    to be a fetch and waits for a slot as such. Until `paused_until` nobody looks at the entry. Compared by identity.
     """
 
     znode_name: str
@@ -41,6 +43,9 @@ class QueuedEntry:
     postpone_reason: str = ""
     last_postpone_time: float = 0
     actual_new_parts: list[PartName] = field(default_factory=list)
+    slot: Slot | None = None
+    becomes_fetch: bool = False
+    paused_until: float = 0
 
     @property
     def new_part_name(self) -> str:
@@ -170,6 +175,7 @@ class ReplicationQueue:
             raise LogicalError(f"Entry {queued.znode_name} is not executing. It is a bug.")
         self._executing_drop_ranges.pop(queued.znode_name, None)
         queued.currently_executing = False
+        queued.slot = None
         for part in (*queued.entry.virtual_parts, *queued.actual_new_parts):
             del self._future_parts[part]
         queued.actual_new_parts.clear()
@@ -227,6 +233,13 @@ class ReplicationQueue:
             if not dropped.is_disjoint(part):
                 return f"Has DROP_PART affecting entry {dropped} producing part {part}. Will postpone it's execution."
         return None
+
+    def is_going_to_be_dropped(self, part: PartName) -> PartName | None:
+        """What an entry in the queue drops and the part is in: a range, or a part that covers it."""
+        covering = self._virtual_parts.containing(part)
+        if covering is not None and covering.is_fake_drop_range:
+            return covering
+        return next((dropped for dropped in self.pending_drop_parts if dropped.contains(part)), None)
 
     def fail(self, queued: QueuedEntry, text: str, now: float) -> None:
         """An attempt ended with an error that is to be seen and that makes the entry wait longer."""

@@ -23,9 +23,11 @@ class Limits:
     """What the server allows at this moment, and the settings that cap the waiting after failures (in ms).
 
     The largest sums of source parts come from `replica.merge_limits`, None for no limit; `part_bytes` has the size on
-    the disk of the parts that are here, in whichever state.
+    the disk of the parts that are here, in whichever state. `is_fetch` says which entries would download a part now:
+    it is they that the limits of fetches hold, and not those of merges.
     """
 
+    is_fetch: Callable[[QueuedEntry], bool] = lambda queued: queued.entry.type in INSERT_TYPES
     fetches_executing: int = 0
     max_fetches: int = 16
     fetches_blocked: bool = False
@@ -70,7 +72,7 @@ def select(queue: ReplicationQueue, now: float, limits: Limits) -> QueuedEntry |
     Every entry that was refused on the way is told why.
     """
     for queued in queue:
-        if queued.currently_executing:
+        if queued.currently_executing or queued.paused_until > now:
             continue
         reason = why_postponed(queue, queued, now, limits)
         if reason is None:
@@ -160,14 +162,13 @@ def _going_to_be_dropped(queue: ReplicationQueue, queued: QueuedEntry, now: floa
 
 
 def _fetches_full(queue: ReplicationQueue, queued: QueuedEntry, now: float, limits: Limits) -> str | None:
-    if queued.entry.type not in INSERT_TYPES:
-        return None
-    fetch = f"Not executing fetch of part {queued.new_part_name} because"
     if limits.fetches_blocked:
-        return f"{fetch} replicated fetches are cancelled now."
-    if limits.fetches_executing >= limits.max_fetches:
-        return f"{fetch} {limits.fetches_executing} fetches already executing, max {limits.max_fetches}."
-    return None
+        limit = "replicated fetches are cancelled now."
+    elif limits.fetches_executing >= limits.max_fetches:
+        limit = f"{limits.fetches_executing} fetches already executing, max {limits.max_fetches}."
+    else:
+        return None
+    return f"Not executing fetch of part {queued.new_part_name} because {limit}" if limits.is_fetch(queued) else None
 
 
 def _merges_blocked(queue: ReplicationQueue, queued: QueuedEntry, now: float, limits: Limits) -> str | None:
@@ -190,7 +191,7 @@ def _source_not_ready(queue: ReplicationQueue, queued: QueuedEntry, now: float, 
 def _sources_too_large(queue: ReplicationQueue, queued: QueuedEntry, now: float, limits: Limits) -> str | None:
     largest = limits.max_source_parts_bytes(queued.entry.type)
     size = sum(limits.part_bytes.get(source, 0) for source in queued.entry.source_parts)
-    if largest is None or size <= largest:
+    if largest is None or size <= largest or limits.is_fetch(queued):
         return None
     return (
         f"{_not_executing(queued)} because source parts size ({readable_size(size)}) "

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from coordinator.api import CoordinationError
 from replica.alter_settings import altered
+from replica.background.attach import take_force_flag
 from replica.catalog import Catalog
 from replica.commands import (
     AlterSettings,
@@ -108,8 +109,9 @@ class Server:
                 self._drops = Drops(self._share, self._catalog, self._config.macros, self._tasks)
                 for definition in await self._catalog.load_dropped():
                     self._drops.begin(definition)
+                forced = await take_force_flag(environment.disk)
                 for definition in await self._catalog.load():
-                    await self._start(ReplicatedTable(self._share, definition, self._config.macros))
+                    await self._start(ReplicatedTable(self._share, definition, self._config.macros), forced=forced)
                 self.started.set()
         finally:
             await environment.transfer.stop()
@@ -133,14 +135,14 @@ class Server:
             value = value << 32 | self._environment.chance.choose("random bits", range(1 << 32))
         return value
 
-    async def _start(self, table: ReplicatedTable) -> None:
+    async def _start(self, table: ReplicatedTable, *, forced: bool = False) -> None:
         await table.load()
         assert self._tasks is not None
         definition = table.definition
         self._tables[definition.database, definition.table] = table
         address, _, port = self._interserver_address.rpartition(":")
         host = Host(address, int(port), self._config.tcp_port, definition.database, definition.table)
-        table.begin(self._tasks, host, self._identifier)
+        table.begin(self._tasks, host, self._identifier, forced=forced)
 
     # --- commands --------------------------------------------------------------------------------------------
 

@@ -62,6 +62,10 @@ class ServerSession:
     def alive(self) -> bool:
         return self._session.alive
 
+    @property
+    def timeout_seconds(self) -> float:
+        return self._session.timeout_seconds
+
     async def wait_dead(self) -> None:
         await self._session.wait_dead()
 

@@ -6,12 +6,14 @@ Only settings that change what this model does are known; any other name is refu
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from replica.dedup.hashes import DeduplicationVersion
 from replica.errors import BadArguments, UnknownSetting
+from replica.log_entry import NEWEST_FORMAT_VERSION, USUAL_FORMAT_VERSION
 
 _LARGEST = (1 << 64) - 1
 
@@ -21,7 +23,7 @@ class Setting:
     """What is known of one setting of a table. `type` is ClickHouse's; `tier` says how far it is to be trusted."""
 
     name: str
-    default: int | DeduplicationVersion
+    default: int | float | DeduplicationVersion
     description: str
     type: str
     least: int
@@ -29,12 +31,16 @@ class Setting:
     readonly: bool
     tier: str
 
-    def value_of(self, text: str) -> int | DeduplicationVersion:
-        """Raises BadArguments for text that is no whole number within the setting's limits, or none of its names."""
+    def value_of(self, text: str) -> int | float | DeduplicationVersion:
+        """Raises BadArguments for text that is no number within the setting's limits, or none of its names."""
         if isinstance(self.default, DeduplicationVersion):
             if text not in list(DeduplicationVersion):
                 raise BadArguments(f"Setting {self.name} is one of {', '.join(DeduplicationVersion)}, not {text!r}")
             return DeduplicationVersion(text)
+        if isinstance(self.default, float):
+            if not _RATIO.fullmatch(text):
+                raise BadArguments(f"Setting {self.name} takes a number like 0.5, not {text!r}")
+            return float(text)
         text = _BOOLEANS.get(text.lower(), text) if self.type == "Bool" else text
         if not (text.isascii() and text.isdigit()):
             raise BadArguments(f"Setting {self.name} takes a whole number, not {text!r}")
@@ -46,6 +52,7 @@ class Setting:
         return value
 
 
+_RATIO = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
 _BOOLEANS = {"false": "0", "true": "1"}
 
 
@@ -63,14 +70,19 @@ def _setting(
     return field(default=default, metadata={**about, "readonly": readonly, "tier": tier})
 
 
+def _ratio(default: float, description: str) -> float:
+    about = {"default": default, "description": description, "type": "Float", "least": 0, "most": _LARGEST}
+    return field(default=default, metadata={**about, "readonly": False, "tier": "Production"})
+
+
 def _switch(default: int, description: str) -> int:
     return _setting(default, description, type="Bool", most=1)
 
 
 @dataclass(frozen=True, slots=True)
 class MergeTreeSettings:
-    """Settings of one table (`SETTINGS` of CREATE TABLE; ClickHouse: MergeTreeSettings.cpp). Whole numbers, and
-    `insert_deduplication_version`, which is a setting of the server there."""
+    """Settings of one table (`SETTINGS` of CREATE TABLE; ClickHouse: MergeTreeSettings.cpp). Whole numbers, but the
+    ratio and `insert_deduplication_version`, which is a setting of the server there."""
 
     index_granularity: int = _setting(
         8192, "stands in the `metadata` znode, where replicas must agree on it", least=1, readonly=True
@@ -133,6 +145,9 @@ class MergeTreeSettings:
     max_postpone_time_for_failed_replicated_tasks_ms: int = _setting(
         300_000, "the longest wait before any other failed entry is tried again"
     )
+    max_postpone_time_for_failed_mutations_ms: int = _setting(
+        300_000, "the same for mutations, which always fail: they are not in the model yet"
+    )
     max_parts_to_merge_at_once: int = _setting(100, "sources of one merge, at most")
     min_parts_to_merge_at_once: int = _setting(0, "sources of one merge, at least")
     min_age_to_force_merge_seconds: int = _setting(0, "parts of that age merge whatever their sizes")
@@ -155,10 +170,23 @@ class MergeTreeSettings:
         150 << 30, "the largest merge while the pool has free slots"
     )
     max_bytes_to_merge_at_min_space_in_pool: int = _setting(1 << 20, "the largest merge when it has none")
+    replicated_max_ratio_of_wrong_parts: float = _ratio(
+        0.5, "with a larger share of its rows in parts that are not registered, a table does not start"
+    )
+    detach_old_local_parts_when_cloning_replica: int = _switch(
+        1, "what a lost replica has and its source has not goes to `detached/`; 0: it is deleted"
+    )
     number_of_free_entries_in_pool_to_execute_mutation: int = _setting(
         20, "for mutations, which are not in the model yet"
     )
     max_number_of_mutations_for_replica: int = _setting(0, "for mutations, which are not in the model yet")
+    max_log_entry_format_version: int = _setting(
+        NEWEST_FORMAT_VERSION,
+        "ours: from 4 to 7; the replica writes no log entry of a newer format and stops copying the log before one, "
+        "as a server of an older release would",
+        least=USUAL_FORMAT_VERSION,
+        most=NEWEST_FORMAT_VERSION,
+    )
 
     @staticmethod
     def from_text(texts: Mapping[str, str]) -> MergeTreeSettings:
@@ -201,10 +229,47 @@ class ServerSettings:
     """Settings of one server (ClickHouse: ServerSettings.cpp and the insert settings of Settings.cpp)."""
 
     background_fetches_pool_size: int = 16
-    background_merges_mutations_pool_size: int = 32  # background_pool_size 16 × its concurrency ratio 2
+    background_pool_size: int = 16
+    background_merges_mutations_concurrency_ratio: float = 2.0
     background_common_pool_size: int = 8
     insert_keeper_max_retries: int = 20
     insert_keeper_retry_initial_backoff_ms: int = 100
     insert_keeper_retry_max_backoff_ms: int = 10_000
     replicated_fetches_timeout_seconds: float = 60.0
     receive_timeout: float = 300.0  # seconds that SYSTEM SYNC REPLICA waits
+
+    @property
+    def merges_mutations_at_once(self) -> int:
+        """The slots for merges and mutations: at least one."""
+        return max(1, int(self.background_pool_size * self.background_merges_mutations_concurrency_ratio))
+
+    @staticmethod
+    def from_text(texts: Mapping[str, str]) -> ServerSettings:
+        """Raises UnknownSetting for a name, BadArguments for a value that is no number or, but for retries, is 0."""
+        known = {field.name: field.default for field in fields(ServerSettings)}
+        values: dict[str, Any] = {}
+        for name, text in texts.items():
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+                raise UnknownSetting(
+                    f"Unknown server setting {name}: the nearest that this model knows is {near[0]} "
+                    "(docs/server-settings.md)"
+                )
+            whole = isinstance(known[name], int)
+            value = _whole_number(name, text) if whole else _number(name, text)
+            if not value and name != "insert_keeper_max_retries":
+                raise BadArguments(f"Setting {name} must be above 0")
+            values[name] = value
+        return ServerSettings(**values)
+
+
+def _whole_number(name: str, text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        raise BadArguments(f"Setting {name} takes a whole number, not {text!r}")
+    return int(text)
+
+
+def _number(name: str, text: str) -> float:
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text):
+        raise BadArguments(f"Setting {name} takes a number, as 1.5, not {text!r}")
+    return float(text)

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from replica.blockers import Blockers
 from replica.commands import Action, CreateTable
 from replica.dedup.recent_ids import RecentIds
 from replica.environment import Environment
-from replica.errors import TableIsReadOnly
+from replica.errors import ChecksumDoesntMatch, CorruptedData, NoSuchDataPart, TableIsReadOnly
 from replica.insert.block_number import BlockNumbers
 from replica.optimize import Optimizer
 from replica.part_log import PartLog, TableOfEvents, TablePartLog
 from replica.part_name import PartName
+from replica.parts_to_check import PartsToCheck
 from replica.pools import Pools
 from replica.profile_events import CurrentMetrics, ProfileEvents
 from replica.queue import ReplicationQueue
@@ -74,6 +76,7 @@ class TableState:
         self.settings_changed = asyncio.Event()
         self.restored = asyncio.Event()
         self.uncertain_parts = UncertainParts()
+        self.parts_to_check = PartsToCheck()
         self.last_queue_update_exception = ""
         self.last_queue_update = 0.0
         self.queue_update_started = 0.0
@@ -93,6 +96,21 @@ class TableState:
         """Let a part count, and let whoever looks for merges know."""
         self.store.activate(part, self.now())
         self.parts_changed.set()
+
+    def check_part(self, name: PartName, delay_seconds: float = 0) -> None:
+        """Have somebody look at a part that is missing or does not look right; not at one that is being dropped."""
+        if self.queue.is_going_to_be_dropped(name) is None:
+            self.parts_to_check.add(name, self.now() + delay_seconds)
+
+    @contextmanager
+    def reading(self, *names: PartName) -> Iterator[None]:
+        """While these parts are read: what shows that one is broken, or gone, is reported and goes on."""
+        try:
+            yield
+        except (CorruptedData, ChecksumDoesntMatch, NoSuchDataPart):
+            for name in names:
+                self.check_part(name)
+            raise
 
     @property
     def full_name(self) -> str:

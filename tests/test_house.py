@@ -26,10 +26,21 @@ HEART = [
     "replica/selection.py",
     "replica/partition.py",
     "replica/znodes.py",
+    "clickhouse_sim/ingest/gateway/errors.py",
+    "clickhouse_sim/ingest/gateway/gateway.py",
+    "clickhouse_sim/ingest/gateway/identity.py",
+    "clickhouse_sim/ingest/gateway/ledger.py",
+    "clickhouse_sim/ingest/gateway/monitor_routes.py",
+    "clickhouse_sim/ingest/gateway/statistics.py",
+    "clickhouse_sim/ingest/gateway/window_memory.py",
+    "clickhouse_sim/ingest/gateway/windows.py",
     *(str(path.relative_to(ROOT)) for path in (ROOT / "replica" / "expression").glob("*.py")),
     *(str(path.relative_to(ROOT)) for path in (ROOT / "replica" / "dedup").glob("*.py")),
 ]
-OUTSIDE = {"asyncio", "time", "random", "secrets", "socket", "os", "threading", "subprocess", "uuid", "concurrent"}
+OUTSIDE = {
+    *("asyncio", "time", "random", "secrets", "socket", "os", "threading", "subprocess", "uuid", "concurrent"),
+    "sqlite3",
+}
 
 # The adapters of replica/ that may reach past the ports, and to what.
 ADAPTERS = {

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
-from replica.settings import SETTINGS
+from replica.settings import SETTINGS, ServerSettings
 
+SERVER_DOCUMENT = Path(__file__).parent.parent / "docs" / "server-settings.md"
 DOCUMENT = Path(__file__).parent.parent / "docs" / "settings.md"
 
 
 def test_the_document_lists_every_setting_with_its_default_and_description() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.+) \|$", DOCUMENT.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| ([\w.]+) \| (.+) \|$", DOCUMENT.read_text(), re.MULTILINE)
     assert rows == [(each.name, str(each.default), each.description) for each in SETTINGS.values()]
+
+
+def test_the_document_of_server_settings_does_too() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| ([0-9.]+) \| .+ \|$", SERVER_DOCUMENT.read_text(), re.MULTILINE)
+    assert rows == [(field.name, str(field.default)) for field in fields(ServerSettings)]

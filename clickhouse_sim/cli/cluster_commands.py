@@ -10,6 +10,7 @@ import click
 from clickhouse_sim.cli.completion import complete_member
 from clickhouse_sim.cli.narration import counted, narrate
 from clickhouse_sim.cli.options import cluster_folder, output_format, watch_option
+from clickhouse_sim.cli.service_commands import server_settings
 from clickhouse_sim.cli.zookeeper_address import ZooKeeperAddress
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ _WHAT_NEXT = """Try next:
     type=ZooKeeperAddress(),
     help="Use this ZooKeeper or Keeper, which is there already; its chroot is made where it is missing.",
 )
+@server_settings
 @cluster_folder
 def up(
     replicas: int | None,
@@ -54,6 +56,7 @@ def up(
     coordinator: str | None,
     servers: str | None,
     zookeeper: str | None,
+    settings: tuple[tuple[str, str], ...],
     folder: Path,
 ) -> None:
     """Start a coordinator and its replicas in the background.
@@ -62,14 +65,16 @@ def up(
     chsim up --replicas 3
     chsim up --coordinator zookeeper --servers 3
     chsim up --zookeeper 127.0.0.1:2181/chsim
+    chsim up --setting background_fetches_pool_size=1
 
     Ready when it returns. In the folder of an earlier cluster, that one starts again with its data.
     """
-    settings = _cluster(folder).up(replicas, session_timeout, _coordination(coordinator, servers, zookeeper))
-    last = settings.replica_names[-1]
-    narrate(_who_coordinates(settings))
-    serve = "serves" if len(settings.replica_names) == 1 else "serve"
-    narrate(f"{counted(len(settings.replica_names), 'replica')} {serve}: {', '.join(settings.replica_names)}.")
+    coordination = _coordination(coordinator, servers, zookeeper)
+    started = _cluster(folder).up(replicas, session_timeout, coordination, dict(settings))
+    last = started.replica_names[-1]
+    narrate(_who_coordinates(started))
+    serve = "serves" if len(started.replica_names) == 1 else "serve"
+    narrate(f"{counted(len(started.replica_names), 'replica')} {serve}: {', '.join(started.replica_names)}.")
     narrate(_WHAT_NEXT % (last, last, last))
 
 

@@ -22,7 +22,19 @@ ANSWER_SECONDS = 2.0
 SILENT = "does not answer"
 _MANY = 100
 
-_COLUMNS = ("name", "state", "pid", "endpoint", "interserver", "tables", "queue_size", "lag", "readonly", "log")
+_COLUMNS = (
+    "name",
+    "state",
+    "pid",
+    "endpoint",
+    "interserver",
+    "tables",
+    "queue_size",
+    "lag",
+    "readonly",
+    "pulling",
+    "log",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +50,8 @@ class _Backlog:
 
 
 def status_listing(folder: Path) -> Listing:
-    """One row a member: what it does, where it listens, how far its tables are behind, which are read-only and why.
+    """One row a member: what it does, where it listens, how far its tables are behind, which are read-only or do not
+    copy the log any more, and why.
 
     The lag of a replica is the number of log entries that it has not copied into its queue, and of those in it.
     It is read from the znodes, so that it is known of the dead as well; without a coordinator it is not known.
@@ -111,7 +124,7 @@ def _backlogs(cluster: Cluster) -> list[_Backlog] | None:
 
 def _coordinator_row(member: MemberState, *, answered: bool) -> Sequence[Any]:
     state = SILENT if member.running and not answered else member.condition.value
-    return (member.name, state, member.pid, member.endpoint, None, None, None, None, None, member.log)
+    return (member.name, state, member.pid, member.endpoint, None, None, None, None, None, None, member.log)
 
 
 def _replica_row(
@@ -127,8 +140,9 @@ def _replica_row(
         count = None if own is None else len(own)
     lag = None if own is None else sum(each.queued + each.unheard for each in own)
     readonly = None if tables is None else "; ".join(map(_why_readonly, filter(_is_readonly, tables)))
+    pulling = None if tables is None else "; ".join(map(_why_not_pulled, filter(_is_stuck, tables)))
     addresses = (member.endpoint, member.interserver)
-    return (member.name, state, member.pid, *addresses, count, queued, lag, readonly, member.log)
+    return (member.name, state, member.pid, *addresses, count, queued, lag, readonly, pulling, member.log)
 
 
 def _own(member: MemberState, tables: list[dict[str, Any]] | None, backlogs: list[_Backlog]) -> list[_Backlog]:
@@ -145,3 +159,13 @@ def _is_readonly(table: dict[str, Any]) -> bool:
 
 def _why_readonly(table: dict[str, Any]) -> str:
     return f"{table['table']}: {table['zookeeper_exception'] or 'no reason is told'}"
+
+
+def _is_stuck(table: dict[str, Any]) -> bool:
+    """Whether entries wait in the log since a pull failed: the exception itself stays after the next good one."""
+    failed = bool(table["last_queue_update_exception"]) and not _is_readonly(table)
+    return failed and bool(table["log_pointer"] <= table["log_max_index"])
+
+
+def _why_not_pulled(table: dict[str, Any]) -> str:
+    return f"{table['table']}: {table['last_queue_update_exception']}"

@@ -27,6 +27,38 @@ class _Address(click.ParamType[tuple[str, int]]):
         return host, int(port)
 
 
+class _ServerSetting(click.ParamType[tuple[str, str]]):
+    """`NAME=VALUE` of a server setting that there is, with a value that it takes."""
+
+    name = "name=value"
+
+    def convert(
+        self, value: str | tuple[str, str], param: click.Parameter | None, context: click.Context | None
+    ) -> tuple[str, str]:
+        from replica.errors import ClickHouseError
+        from replica.settings import ServerSettings
+
+        if isinstance(value, tuple):
+            return value
+        name, equals, text = value.partition("=")
+        if not equals:
+            self.fail(f"{value!r} is not NAME=VALUE, as in background_fetches_pool_size=4", param, context)
+        try:
+            ServerSettings.from_text({name: text})
+        except ClickHouseError as problem:
+            self.fail(problem.message, param, context)
+        return name, text
+
+
+server_settings = click.option(
+    "--setting",
+    "settings",
+    type=_ServerSetting(),
+    multiple=True,
+    help="A server setting, as background_fetches_pool_size=4 (docs/server-settings.md); may be repeated.",
+)
+
+
 def _replica_name(context: click.Context, option: click.Parameter, value: str) -> str:
     from replica.errors import BadArguments
     from replica.znodes import checked_replica_name
@@ -85,8 +117,15 @@ def replica() -> None:
 @click.option("--shard", default="01", show_default=True, help="What {shard} means in CREATE TABLE.")
 @click.option("--listen", type=_Address(), default="127.0.0.1:0", show_default=True, help="Where clients connect.")
 @click.option("--session-timeout", type=click.FloatRange(0.5, 600), default=30.0, show_default=True, help="Seconds.")
+@server_settings
 def serve_replica(
-    name: str, zookeeper: str, folder: Path, shard: str, listen: tuple[str, int], session_timeout: float
+    name: str,
+    zookeeper: str,
+    folder: Path,
+    shard: str,
+    listen: tuple[str, int],
+    session_timeout: float,
+    settings: tuple[tuple[str, str], ...],
 ) -> None:
     """Serve until SIGTERM.
 
@@ -94,5 +133,7 @@ def serve_replica(
     chsim replica serve --name r1 --zookeeper 127.0.0.1:2181 --dir r1
     """
     from clickhouse_sim.cluster.replica_process import ReplicaOptions, serve
+    from replica.settings import ServerSettings
 
-    serve(ReplicaOptions(name, shard, zookeeper, folder, listen, session_timeout))
+    chosen = ServerSettings.from_text(dict(settings))
+    serve(ReplicaOptions(name, shard, zookeeper, folder, listen, session_timeout, chosen))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 
 import clickhouse_sim
 from clickhouse_sim.cluster import zookeeper
@@ -76,6 +77,7 @@ def member_command(folder: ClusterFolder, settings: Settings, member: str) -> li
     return [
         *(*program, "replica", "serve", "--name", member, "--zookeeper", address, *data),
         *("--session-timeout", str(settings.session_timeout)),
+        *(f"--setting={name}={value}" for name, value in sorted(settings.server_settings.items())),
     ]
 
 
@@ -93,17 +95,20 @@ class Cluster:
         replicas: int | None = None,
         session_timeout: float | None = None,
         coordination: Coordination | None = None,
+        server_settings: Mapping[str, str] = MappingProxyType({}),
     ) -> Settings:
         """Start a new cluster, or the one whose folder this is, and return when all of it serves.
 
-        What is not said is as it was the last time, else 3 replicas, a session timeout of 6 seconds, and the embedded
-        coordinator. Raises ClusterError when it runs already, has another number of replicas or is coordinated
-        otherwise, or a member does not come up; in that case all that was started is stopped again. Raises
-        ClusterUnreachable, with nothing started, when the ZooKeeper that is to be used does not answer.
+        What is not said is as it was the last time, else 3 replicas, a session timeout of 6 seconds, the embedded
+        coordinator, and the server settings' defaults. Raises ClusterError when it runs already, has another number
+        of replicas or is coordinated otherwise, or a member does not come up; in that case all that was started is
+        stopped again. Raises ClusterUnreachable, with nothing started, when the ZooKeeper that is to be used does not
+        answer.
         """
         with self.folder.locked():
             is_new = not self.folder.has_cluster()
             settings = self._settings_for(replicas, session_timeout, coordination)
+            settings = replace(settings, server_settings={**settings.server_settings, **server_settings})
             running = [member for member in settings.members if self.folder.process(member)]
             if running:
                 raise ClusterError(self._running_already(settings, running))

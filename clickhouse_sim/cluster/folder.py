@@ -15,7 +15,7 @@ import os
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -31,7 +31,8 @@ class Settings:
     """What `cluster.json` holds. Whoever coordinates keeps its ports for as long as the cluster is up.
 
     `zookeeper` is the address of the ZooKeeper that coordinates, empty where the embedded coordinator does; so many
-    `zookeeper_servers` of it are members of the cluster, none where others run it.
+    `zookeeper_servers` of it are members of the cluster, none where others run it. `server_settings` are those of
+    every replica that are not the default.
     """
 
     replicas: int
@@ -39,6 +40,7 @@ class Settings:
     coordinator_port: int
     zookeeper: str = ""
     zookeeper_servers: int = 0
+    server_settings: dict[str, str] = field(default_factory=dict)
 
     @property
     def replica_names(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from clickhouse_sim.cluster.folder import hold, write_ready
@@ -18,6 +18,7 @@ from replica.clock import WallClock
 from replica.endpoint import Endpoint
 from replica.environment import Environment, PartSource
 from replica.server import Server, ServerConfig
+from replica.settings import ServerSettings
 from replica.storage.disk import LocalDisk
 from replica.storage.part_codec import ParquetCodec
 from replica.transfer.flight_transfer import FlightTransfer
@@ -39,6 +40,7 @@ class ReplicaOptions:
     folder: Path
     listen: tuple[str, int]
     session_timeout: float
+    settings: ServerSettings
 
 
 def serve(options: ReplicaOptions) -> None:
@@ -58,12 +60,13 @@ async def _serve(options: ReplicaOptions) -> None:
         asyncio.get_running_loop().add_signal_handler(number, told_to_stop.set)
     host = options.listen[0]
     port = free_port(*options.listen)  # other replicas are told it before the endpoint listens on it
-    workers = ThreadWorkers(os.cpu_count() or 1)
+    workers, merge_workers = (ThreadWorkers(os.cpu_count() or 1) for _ in range(2))
 
     # --- the server plugs in here ---
-    transfer = _KnownTransfer(options.listen[0])
-    environment = _environment(options, workers, transfer)
-    server = Server(environment, ServerConfig(options.name, options.shard, tcp_port=port))
+    # A cancelled fetch holds its thread a little longer than its slot.
+    transfer = _KnownTransfer(options.listen[0], fetches_at_once=2 * options.settings.background_fetches_pool_size)
+    environment = replace(_environment(options, workers, transfer), merge_workers=merge_workers)
+    server = Server(environment, ServerConfig(options.name, options.shard, tcp_port=port, settings=options.settings))
     endpoint = Endpoint(server, host, port)
     running = asyncio.create_task(server.run())
     started = asyncio.create_task(server.started.wait())
@@ -82,6 +85,7 @@ async def _serve(options: ReplicaOptions) -> None:
         ended = await asyncio.gather(running, return_exceptions=True)
         await endpoint.stop()
         workers.close()
+        merge_workers.close()
     if isinstance(ended[0], Exception):
         raise ended[0]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from clickhouse_sim.simulation.client import SimulatedClient, answer_with, door_of
 from clickhouse_sim.simulation.disk_image import DiskImage
@@ -14,11 +15,15 @@ from clickhouse_sim.simulation.tape import Tape
 from clickhouse_sim.simulation.world import World
 from coordinator.api import Session
 from coordinator.local_client import LocalCoordinator, TransactionObserver
+from replica.catalog import Catalog
 from replica.environment import Environment
 from replica.errors import UnknownTable
 from replica.queue import QueuedEntry
 from replica.server import DEFAULT_DATABASE, SERVER_UUID_FILE, Server, ServerConfig
+from replica.settings import ServerSettings
 from replica.znodes import TableZnodes, sequence_number
+
+DEFAULTS = ServerSettings()
 
 _CLIENT_DEADLINE_SECONDS = 60
 
@@ -35,9 +40,13 @@ class SimulatedCluster:
         *,
         recording: Recording | None = None,
         follow: TransactionObserver | None = None,
+        settings: ServerSettings = DEFAULTS,
     ) -> None:
+        def make_server(name: str, environment: Environment) -> Server:
+            return Server(environment, ServerConfig(name, settings=settings))
+
         listen = None if recording is None else recording.hear
-        self.world: World[Server] = World(tape, replicas, _make_server, listen=listen, follow=follow)
+        self.world: World[Server] = World(tape, replicas, make_server, listen=listen, follow=follow)
         self.replicas = list(replicas)
         self.table = table
         self._table_name = table_name
@@ -52,6 +61,14 @@ class SimulatedCluster:
         """Begin a new life of a replica that does not run."""
         life = self.world.start(name)
         self.world.network.listen(door_of(name), answer_with(life.server), life.gate)
+
+    async def restart_with(self, name: str, table_settings: Mapping[str, str]) -> None:
+        """End a life in good order and begin another one, with other settings in the definition of its table."""
+        catalog = Catalog(self.world.life(name).environment.disk)
+        for definition in await catalog.load():
+            await catalog.add(replace(definition, settings=dict(table_settings)))
+        await self.world.stop(name)
+        self.start(name)
 
     def server(self, name: str) -> Server:
         """The server of a replica that runs."""
@@ -88,7 +105,7 @@ class SimulatedCluster:
         if name not in self.world.running:
             return False
         (state,) = (await self.server(name).scan("system", "replicas")).to_pylist() or [None]
-        if state is None or state["is_readonly"] or state["log_pointer"] < past_log:
+        if state is None or state["is_readonly"] or state["log_pointer"] < past_log or state["parts_to_check"]:
             return False
         return not await session.children(self.table.replica(name).queue)
 
@@ -110,7 +127,3 @@ class _Instant:
 
     def delay(self, label: str) -> float | None:
         return CALM.quickest_seconds
-
-
-def _make_server(name: str, environment: Environment) -> Server:
-    return Server(environment, ServerConfig(name))

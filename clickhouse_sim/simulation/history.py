@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from clickhouse_sim.simulation.client import SimulatedClient
-from clickhouse_sim.simulation.cluster import SimulatedCluster, past
+from clickhouse_sim.simulation.cluster import DEFAULTS, SimulatedCluster, past
 from clickhouse_sim.simulation.deduplication_ledger import DeduplicationLedger
+from clickhouse_sim.simulation.destruction import Destruction, let_start_by_force
 from clickhouse_sim.simulation.faults import Faults
 from clickhouse_sim.simulation.insert_workload import InsertHistory, insert_blocks
 from clickhouse_sim.simulation.loop import SimulatedLoop, run
@@ -29,6 +30,7 @@ from clickhouse_sim.simulation.properties.after_healing import (
     check_every_acknowledged_block_once,
     check_forgotten,
     check_ids_have_their_rows,
+    check_loss_is_told,
     check_nothing_left_over,
     check_parts_on_disk,
     check_queue,
@@ -42,10 +44,24 @@ from clickhouse_sim.simulation.standard_table import DEFINITION, TABLE
 from clickhouse_sim.simulation.tape import Tape
 from coordinator.api import Session
 from replica.dedup.hashes import DeduplicationVersion, HashKind
+from replica.errors import ChecksumDoesntMatch, CorruptedData
 from replica.server import DEFAULT_DATABASE
-from replica.settings import MergeTreeSettings
+from replica.settings import MergeTreeSettings, ServerSettings
 
 REPLICAS = ["r1", "r2", "r3"]
+
+# The default, or so few that entries wait for slots.
+POOLS = (
+    DEFAULTS,
+    ServerSettings(background_fetches_pool_size=1),
+    ServerSettings(background_pool_size=1, background_merges_mutations_concurrency_ratio=1),
+    ServerSettings(
+        background_fetches_pool_size=1, background_pool_size=1, background_merges_mutations_concurrency_ratio=1
+    ),
+)
+# Of an older release: it neither writes OPTIMIZE … DEDUPLICATE BY into the log nor copies it from there.
+OLDER = MappingProxyType({"max_log_entry_format_version": "5"})
+
 LONGEST_CONVERGENCE_SECONDS = 900
 
 # An upgrade goes through these steps, each with replicas of two versions at most; to leave out the middle one would
@@ -74,6 +90,7 @@ class Plan:
     faults: int = 10
     longest_down_seconds: int = 60
     tree_is_lost: bool = False
+    destruction: bool = False
     table_settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -103,8 +120,19 @@ FORGETFUL = Plan(
     ),
 )
 
+# Disks are lost and files rot as well, now and then the last copy of some rows.
+DESTRUCTIVE = Plan(
+    faults=14,
+    destruction=True,
+    table_settings=MappingProxyType(
+        {"old_parts_lifetime": "60", "cleanup_delay_period": "5", "max_cleanup_delay_period": "20"}
+    ),
+)
 
-PLANS: Mapping[str, Plan] = MappingProxyType({"standard": Plan(), "forgetful": FORGETFUL, "tree-lost": TREE_LOST})
+
+PLANS: Mapping[str, Plan] = MappingProxyType(
+    {"standard": Plan(), "forgetful": FORGETFUL, "destructive": DESTRUCTIVE, "tree-lost": TREE_LOST}
+)
 """The plans by name."""
 
 
@@ -115,6 +143,7 @@ class Report:
     `trimmed_entries` were cut off the log; `lost_replicas` counts the times that one was marked lost, and cloned;
     `stored_again` the parts of blocks that were stored once more because their ids had been forgotten meanwhile;
     `rewritten_parts` were written anew without the rows that were there already.
+    `lost_parts` were replaced by empty ones, and `missing_rows` were acknowledged and are gone for ever.
     """
 
     seed: int
@@ -129,6 +158,8 @@ class Report:
     stored_again: int
     rewritten_parts: int
     deduplication_versions: dict[str, str]
+    lost_parts: int
+    missing_rows: int
 
 
 def simulate(
@@ -153,6 +184,7 @@ class _History:
         self._ledgers = [DeduplicationLedger(TABLE, self._settings, kind) for kind in HashKind]
         versions = tape.choose("versions of deduplication", _STEPS_OF_AN_UPGRADE)
         self._versions = {name: tape.choose("version of deduplication", versions) for name in REPLICAS}
+        self._missing_rows = 0
 
     async def run(self) -> Report:
         """Play it to its end, or until a followed property breaks."""
@@ -171,13 +203,23 @@ class _History:
         assert isinstance(loop, SimulatedLoop)
         self._loop = loop
         self._cluster = SimulatedCluster(
-            self._tape, REPLICAS, "t", TABLE, recording=self._recording, follow=self._followed.follow
+            self._tape,
+            REPLICAS,
+            "t",
+            TABLE,
+            recording=self._recording,
+            follow=self._followed.follow,
+            settings=self._tape.choose("sizes of the pools", POOLS),
         )
         self._world = self._cluster.world
+        self._destruction = Destruction(self._world, TABLE)
         await self._create_table()
         session = await self._cluster.observer()
         longest_down = self._plan.longest_down_seconds
-        faults = Faults(self._world, self._tape, REPLICAS, self._cluster.start, longest_down, session.session_id)
+        destruction = self._destruction if self._plan.destruction else None
+        faults = Faults(
+            self._world, self._tape, REPLICAS, self._cluster.start, longest_down, session.session_id, destruction
+        )
         keeping = [asyncio.create_task(ledger.keep(session)) for ledger in self._ledgers]
         await self._play(faults)
         await self._converge(session)
@@ -202,6 +244,8 @@ class _History:
             watching.cancel()
             faults.heal()
             await intervening
+            if self._older is not None:  # its upgrade: it goes on where it had to stop
+                await self._cluster.restart_with(self._older, self._settings_of(self._older))
             await let_everything_go(self._operator(), REPLICAS)
 
     async def _lose_and_restore(self, session: Session, faults: Faults) -> None:
@@ -221,6 +265,7 @@ class _History:
     async def _report(self, session: Session, faults: Faults) -> Report:
         log_names = await session.children(TABLE.log)
         lost = await session.get_many([TABLE.replica(name).is_lost for name in REPLICAS])
+        destroys = self._plan.destruction
         return Report(
             self._seed,
             self._world.trace.digest(),
@@ -229,27 +274,42 @@ class _History:
             dict(sorted(faults.seen.items())),
             {number: str(status) for number, status in sorted(self._history.acknowledged.items())},
             trimmed_entries=past(log_names) - len(log_names),
-            # Who is lost is set to 1, and to 0 when it has cloned; who joined began with 1.
-            lost_replicas=sum(answer[1].version // 2 for answer in lost if answer is not None),
+            # Who is lost is set to 1, and to 0 when it has cloned; who joined began with 1. What is fetched again
+            # raises the version too.
+            lost_replicas=sum(answer[1].version // 2 for answer in lost if answer is not None and not destroys),
             forgotten_ids=sum(ledger.forgotten.total() for ledger in self._ledgers),
             stored_again=sum(ledger.made_again for ledger in self._ledgers),
+            lost_parts=int((await session.get(TABLE.lost_part_count))[0] or b"0"),
+            missing_rows=self._missing_rows,
             rewritten_parts=self._history.rewritten_parts,
             deduplication_versions={name: str(version) for name, version in self._versions.items()},
         )
 
     async def _create_table(self) -> None:
         client = self._operator()
+        self._older = self._tape.choose("replica of an older release", (None, *REPLICAS))
         for name in REPLICAS:
-            await client.execute(name, replace(self._definition, settings=self._settings_of(name)))
+            settings = {**self._settings_of(name), **(OLDER if name == self._older else {})}
+            await client.execute(name, replace(self._definition, settings=settings))
 
     def _settings_of(self, name: str) -> dict[str, str]:
+        """Of a replica of the newest release."""
         return {**self._definition.settings, "insert_deduplication_version": str(self._versions[name])}
 
     async def _insert(self, number: int) -> None:
         client = self._cluster.client(f"c{number}")
         first = number * self._plan.blocks_per_client
         blocks = range(first, first + self._plan.blocks_per_client)
-        await insert_blocks(client, self._tape, REPLICAS, blocks, self._plan.pause_seconds, self._history)
+        # Where rows are destroyed, two copies of them could not be told apart.
+        await insert_blocks(
+            client,
+            self._tape,
+            REPLICAS,
+            blocks,
+            self._plan.pause_seconds,
+            self._history,
+            rows_twice=not self._plan.destruction,
+        )
 
     async def _optimize(self) -> None:
         plan = self._plan
@@ -275,8 +335,12 @@ class _History:
             async with asyncio.timeout(LONGEST_CONVERGENCE_SECONDS):
                 while True:
                     past_log = past(await session.children(TABLE.log))
+                    await self._let_start_by_force(session)
                     if await self._cluster.is_quiet(session):
-                        broken = await self._broken_property(session)
+                        try:
+                            broken = await self._broken_property(session)
+                        except (ChecksumDoesntMatch, CorruptedData):
+                            continue  # only now that it is read a part turns out to be rotten
                         if past(await session.children(TABLE.log)) == past_log:
                             break
                     await asyncio.sleep(1)
@@ -299,6 +363,12 @@ class _History:
             await asyncio.sleep(1)
         raise PropertyBroken(WINDOW, f"not forgotten after a cleanup period: {outside[:5]}")
 
+    async def _let_start_by_force(self, session: Session) -> None:
+        for name in self._world.running:
+            for row in (await self._cluster.server(name).scan("system", "replicas")).to_pylist():
+                if row["is_readonly"]:
+                    await let_start_by_force(session, TABLE, name, row["zookeeper_exception"])
+
     async def _broken_property(self, session: Session) -> PropertyBroken | None:
         for ledger in self._ledgers:
             await ledger.look(session)
@@ -307,12 +377,16 @@ class _History:
         }
         structure = self._world.life(REPLICAS[0]).server.table(DEFAULT_DATABASE, "t").state.structure
         blocks = list(ids_of_blocks(structure, self._history))
+        gone = self._destruction.keys
         try:
             for ledger in self._ledgers:
-                check_forgotten(ledger)
+                check_forgotten(ledger, blocks, gone)
             for name in REPLICAS:
                 server = self._world.life(name).server
-                await check_every_acknowledged_block_once(name, server, self._history, blocks, forgotten)
+                self._missing_rows = await check_every_acknowledged_block_once(
+                    name, server, self._history, blocks, forgotten, gone
+                )
+                await check_loss_is_told(session, TABLE, self._missing_rows, gone)
                 await check_ids_have_their_rows(session, TABLE, name, server, blocks)
                 await check_parts_on_disk(session, name, server, TABLE)
                 check_queue(name, server)

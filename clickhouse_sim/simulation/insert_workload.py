@@ -63,9 +63,14 @@ async def insert_blocks(
     numbers: range,
     pause_seconds: int,
     history: InsertHistory,
+    *,
+    rows_twice: bool = True,
 ) -> None:
-    """Insert the blocks one after another, each until it is acknowledged; now and then once more after that."""
-    inserting = _Inserting(client, chance, replicas, history)
+    """Insert the blocks one after another, each until it is acknowledged; now and then once more after that.
+
+    With `rows_twice` a block may be inserted again under another token.
+    """
+    inserting = _Inserting(client, chance, replicas, history, rows_twice)
     left = list(numbers)
     while left:
         way = chance.choose("way to insert", tuple(Way))
@@ -80,6 +85,7 @@ class _Inserting:
     chance: Chance
     replicas: list[str]
     history: InsertHistory
+    rows_twice: bool
 
     async def insert(self, way: Way, numbers: list[int]) -> None:
         """Until all are acknowledged; of several, one alone or all of them, whether some are known or not."""
@@ -92,7 +98,11 @@ class _Inserting:
             left = [number for number in left if number not in some]
         if self.chance.choose("retry after success", (False, False, False, True)):
             await self._until_known(way, numbers, token)
-        if way is Way.BY_TOKEN and self.chance.choose("same rows, other token", (False, False, True)):
+        if (
+            self.rows_twice
+            and way is Way.BY_TOKEN
+            and self.chance.choose("same rows, other token", (False, False, True))
+        ):
             await self._until_known(way, numbers, f"other {token}")
 
     async def _until_known(self, way: Way, numbers: list[int], token: str) -> InsertStatus:

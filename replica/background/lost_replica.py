@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from coordinator.api import BadVersion, Check, Create, Delete, MultiFailed, NoNode, Operation, Set
+from replica.entry_znode import read_entry
 from replica.errors import AllReplicasLost, ReplicaStatusChanged
 from replica.log_entry import EntryType, LogEntry
 from replica.log_puller import MAX_MULTI_OPS
@@ -44,7 +45,7 @@ async def clone_if_lost(state: TableState, session: ServerSession) -> None:
         return
     source = await _most_advanced(session, znodes)
     await _empty_queue(session, znodes)
-    snapshot = await _take_over_pointer(session, znodes, source)
+    snapshot = await _take_over_pointer(state, session, source)
     await _take_over_parts(state, session, snapshot)
     await session.multi_checked([Set(znodes.is_lost, b"0")])
 
@@ -67,7 +68,10 @@ async def _most_advanced(session: ServerSession, znodes: ReplicaZnodes) -> Repli
         if best is None or to_do < least:
             best, least = candidate, to_do
     if best is None:
-        raise AllReplicasLost(f"Every other replica of {table.root} is lost: there is none to clone")
+        raise AllReplicasLost(
+            f"All replicas of {table.root} are lost: there is none to clone. Choose the one with the best "
+            f"data and set its znode is_lost to 0, as {znodes.is_lost}: the others will become copies of it"
+        )
     return best
 
 
@@ -76,8 +80,9 @@ async def _empty_queue(session: ServerSession, znodes: ReplicaZnodes) -> None:
         await session.delete(znodes.queue_entry(name))
 
 
-async def _take_over_pointer(session: ServerSession, znodes: ReplicaZnodes, source: ReplicaZnodes) -> _Source:
+async def _take_over_pointer(state: TableState, session: ServerSession, source: ReplicaZnodes) -> _Source:
     """Set the log pointer to the source's, at a moment when its queue is known."""
+    znodes = state.znodes
     while True:
         is_lost, is_lost_stat = await session.get(source.is_lost)
         if is_lost != b"0":
@@ -98,7 +103,7 @@ async def _take_over_pointer(session: ServerSession, znodes: ReplicaZnodes, sour
         queue = []
         for name, answer in zip(names, await session.get_many([source.queue_entry(n) for n in names]), strict=True):
             if answer is not None:
-                queue.append((name, LogEntry.from_znode(*answer)))
+                queue.append((name, read_entry(source.queue_entry(name), *answer, state.structure.settings)))
         return _Source(source, is_lost_stat.version, queue)
 
 
@@ -132,8 +137,12 @@ async def _leave_unknown_parts(state: TableState, session: ServerSession, known:
     unknown = [name for name in await session.children(state.znodes.parts) if PartName.parse(name) not in known]
     await _in_batches(session, [Delete(state.znodes.part(name)) for name in unknown])
     for part in state.store.parts():
-        if part.name not in known and part.state is not PartState.PRE_ACTIVE:
+        if part.name in known or part.state is PartState.PRE_ACTIVE:
+            continue
+        if state.structure.settings.detach_old_local_parts_when_cloning_replica:
             await state.store.detach(part, "clone")
+        else:
+            await state.store.delete(part)
 
 
 async def _in_batches(session: ServerSession, operations: Sequence[Operation]) -> None:

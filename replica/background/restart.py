@@ -7,15 +7,19 @@ respect the log pointer of active replicas only; then the queue from its znodes;
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 
-from coordinator.api import CoordinationError, Create, MultiFailed, NodeExists, NoNode, Set
+from coordinator.api import CoordinationError, Create, MultiFailed, NodeExists, NoNode, Set, Watch
+from replica.background.attach import fetch_missing_parts
 from replica.background.cleanup import clean_up
 from replica.background.lost_replica import clone_if_lost
+from replica.background.part_check import check_parts
+from replica.background.taken_place import TakenPlace
 from replica.background.uncertain_parts import settle_uncertain_parts
+from replica.entry_znode import read_entry
 from replica.errors import ClickHouseError, LogicalError, ReplicaIsAlreadyActive
 from replica.executor import Executor
-from replica.log_entry import LogEntry
 from replica.log_puller import LogPuller
 from replica.merge_assigner import MergeAssigner
 from replica.part_name import PartName
@@ -35,12 +39,16 @@ async def keep_active(state: TableState, host: Host, identifier: str) -> None:
     `identifier` names this process in `is_active`, so that a restart within it knows its own left-over.
     """
     retry_seconds = 0.5
+    place = TakenPlace(state.znodes)
     while True:
         session = await state.server.sessions.live()
         try:
             puller = await _activate(state, session, host, identifier)
         except LogicalError:
             raise
+        except ReplicaIsAlreadyActive:
+            await _wait_for_place(state, session, place)
+            continue
         except (ClickHouseError, CoordinationError, OSError) as problem:
             state.become_readonly(str(problem))
             log.warning("%s stays read-only: %s", state.full_name, problem)
@@ -52,11 +60,28 @@ async def keep_active(state: TableState, host: Host, identifier: str) -> None:
         state.become_readonly("its session was lost" if not session.alive else "its znodes are gone")
 
 
+async def _wait_for_place(state: TableState, session: ServerSession, place: TakenPlace) -> None:
+    """Read-only with the reason and how long it may take, until `is_active` goes, or it is time to look again."""
+    watch = Watch()
+    try:
+        stat = await session.exists(state.znodes.is_active, watch)
+    except CoordinationError:
+        return  # the session is over: the next one will see
+    if stat is None:
+        return
+    state.become_readonly(place.reason(stat.ephemeral_owner, state.now(), session.timeout_seconds))
+    log.warning("%s stays read-only: %s", state.full_name, state.readonly_reason)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LONGEST_RETRY_SECONDS):
+            await watch.wait()
+
+
 async def _activate(state: TableState, session: ServerSession, host: Host, identifier: str) -> LogPuller:
     await check_registered(session, state.znodes, state.full_name)
     await _announce(state, session, host, identifier)
     await clone_if_lost(state, session)
     await _load_queue(state, session)
+    await fetch_missing_parts(state, session)
     puller = LogPuller(state, session)
     await puller.pull()
     return puller
@@ -77,10 +102,7 @@ async def _announce(state: TableState, session: ServerSession, host: Host, ident
         )
     except MultiFailed as failure:
         if isinstance(failure.error, NodeExists):
-            raise ReplicaIsAlreadyActive(
-                f"Replica {znodes.root} appears to be already active: another server runs under its name, or the "
-                f"session of one that was killed has not expired yet"
-            ) from failure
+            raise ReplicaIsAlreadyActive(f"Replica {znodes.root} appears to be already active") from failure
         raise failure.error from failure
 
 
@@ -90,10 +112,14 @@ async def _load_queue(state: TableState, session: ServerSession) -> None:
     parts = [PartName.parse(name) for name in await session.children(znodes.parts)]
     names = await session.children(znodes.queue)
     found = await session.get_many([znodes.queue_entry(name) for name in names])
+    entries = [
+        (name, read_entry(znodes.queue_entry(name), *answer, state.structure.settings))
+        for name, answer in zip(names, found, strict=True)
+        if answer is not None
+    ]
     state.queue.initialize(parts)
-    for name, answer in zip(names, found, strict=True):
-        if answer is not None:
-            state.queue.insert(name, LogEntry.from_znode(*answer))
+    for name, entry in entries:
+        state.queue.insert(name, entry)
     earliest = str(state.queue.min_unprocessed_insert_time).encode()
     if (await session.get(znodes.min_unprocessed_insert_time))[0] not in (earliest, b""):
         await session.set(znodes.min_unprocessed_insert_time, earliest)
@@ -110,6 +136,7 @@ async def _work_until_lost(state: TableState, session: ServerSession, puller: Lo
         clean_up(state, session),
         settle_uncertain_parts(state, session),
         attach_restored_parts(state, session),
+        check_parts(state, session, puller),
     )
     async with asyncio.TaskGroup() as group:
         pulling, dead = group.create_task(puller.run()), group.create_task(session.wait_dead())

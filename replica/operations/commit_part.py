@@ -6,8 +6,6 @@ part defines what it holds; every later one must bring equal content.
 
 from __future__ import annotations
 
-import asyncio
-
 from coordinator.api import CoordinationError, Create, Delete, MultiFailed, NodeExists, NoNode, Operation, SessionLost
 from replica.environment import shuffled
 from replica.errors import ClickHouseError
@@ -16,6 +14,7 @@ from replica.session import ServerSession
 from replica.storage.checksums import PartHeader, compare
 from replica.storage.part_store import TemporaryPart
 from replica.table_state import TableState
+from replica.to_the_end import to_the_end
 
 
 async def commit_part(state: TableState, session: ServerSession, temporary: TemporaryPart, name: PartName) -> None:
@@ -25,14 +24,7 @@ async def commit_part(state: TableState, session: ServerSession, temporary: Temp
     the part has then left the disk again, unless the session was lost: then the next one settles it. A cancellation
     waits until that is so.
     """
-    committing = asyncio.create_task(_commit(state, session, temporary, name))
-    try:
-        await asyncio.shield(committing)
-    except asyncio.CancelledError:
-        await asyncio.wait([committing])
-        if not committing.cancelled():
-            committing.exception()  # seen: nobody is left who wants to know
-        raise
+    await to_the_end(_commit(state, session, temporary, name))
 
 
 async def _commit(state: TableState, session: ServerSession, temporary: TemporaryPart, name: PartName) -> None:
@@ -81,10 +73,10 @@ async def _registration(
         if replica == state.znodes.name:
             return []
         return [Create(state.znodes.part(str(name)), header.to_bytes())]
-    return [*_nobody_has(state, replicas, name), Create(state.znodes.part(str(name)), header.to_bytes())]
+    return [*nobody_has(state, replicas, name), Create(state.znodes.part(str(name)), header.to_bytes())]
 
 
-def _nobody_has(state: TableState, replicas: list[str], name: PartName) -> list[Operation]:
+def nobody_has(state: TableState, replicas: list[str], name: PartName) -> list[Operation]:
     """Operations that fail when some replica registers the part first: a create and a delete under each."""
     pairs: list[Operation] = []
     for replica in replicas:

@@ -5,10 +5,10 @@ ClickHouse: StorageReplicatedMergeTree.cpp, `executeLogEntry`.
 
 from __future__ import annotations
 
-from replica.errors import NotImplementedInModel
 from replica.log_entry import INSERT_TYPES, PART_PRODUCING_TYPES, EntryType
 from replica.operations.get_part import get_part
 from replica.operations.merge_parts import merge_parts
+from replica.operations.refused import refusal
 from replica.part_name import PartName
 from replica.queue import QueuedEntry
 from replica.session import ServerSession
@@ -18,7 +18,8 @@ from replica.table_state import TableState
 async def execute(state: TableState, session: ServerSession, queued: QueuedEntry) -> None:
     """Carry the entry out; it leaves the queue then.
 
-    Raises the ClickHouseError, CoordinationError or OSError that the entry then shows as its last exception.
+    Raises the ClickHouseError, CoordinationError or OSError that the entry then shows as its last exception, and
+    NotDone or NoFreeSlot when the attempt has ended without its work and without an error.
     """
     entry = queued.entry
     part = entry.new_part if entry.type in PART_PRODUCING_TYPES else None
@@ -30,9 +31,7 @@ async def execute(state: TableState, session: ServerSession, queued: QueuedEntry
     if entry.type is EntryType.MERGE_PARTS:
         await merge_parts(state, session, queued)
         return
-    raise NotImplementedInModel(
-        f"Log entry {queued.znode_name} is {EntryType(entry.type)}, which this model cannot execute"
-    )
+    raise refusal(queued)
 
 
 async def _has_part_already(state: TableState, session: ServerSession, name: PartName) -> bool:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from coordinator.api import NoNode
+from coordinator.api import CoordinationError, NoNode
 from replica.commands import Action
 from replica.environment import PartRequest, shuffled
-from replica.errors import BadArguments, NoReplicaHasPart, PartIsTemporarilyLocked
+from replica.errors import BadArguments, ClickHouseError, NoReplicaHasPart, PartIsTemporarilyLocked
 from replica.operations.commit_part import commit_part
+from replica.operations.not_done import NotDone
 from replica.part_name import PartName
 from replica.queue import QueuedEntry
 from replica.session import ServerSession
@@ -24,24 +25,43 @@ from replica.znodes import Host, ReplicaZnodes
 async def get_part(state: TableState, session: ServerSession, queued: QueuedEntry) -> None:
     """Fetch what the entry wants.
 
-    Raises NoReplicaHasPart when no active replica has it, PartIsTemporarilyLocked when one of that name is still
-    on this disk (outdated, or of an insert that is not decided yet), and whatever the transfer or the commit raises.
+    Raises NoReplicaHasPart when no active replica has it, PartIsTemporarilyLocked when one of that name is on this
+    disk of an insert that is not decided yet, and whatever the transfer or the commit raises. Raises NotDone when the
+    part will come in another way or must wait for its turn: nobody has it but it goes into a merge that is queued, it
+    is being fetched already, or an outdated one of that name has not been deleted yet.
+
+    After every failure the other parts of that merge are put off: the merged one may then be fetched first.
     """
     wanted = queued.entry.new_part
     assert wanted is not None
-    source = await _find_source(state, session, queued, wanted)
-    if source is None:
-        state.queue.move_siblings_to_tail(wanted)
-        raise NoReplicaHasPart(
-            f"No active replica has part {wanted} or covering part (cannot execute {queued.znode_name}: "
-            f"{queued.entry.type} {wanted})"
-        )
-    replica, name = source
+    source = None
+    try:
+        source = await _find_source(state, session, queued, wanted)
+        if source is None:
+            raise NoReplicaHasPart(
+                f"No active replica has part {wanted} or covering part (cannot execute {queued.znode_name}: "
+                f"{queued.entry.type} {wanted})"
+            )
+        replica, name = source
+        _check_free(state, name)
+        await _fetch(state, session, replica, name)
+    except (ClickHouseError, CoordinationError, OSError) as problem:
+        siblings = state.queue.move_siblings_to_tail(wanted)
+        if source is None and isinstance(problem, NoReplicaHasPart):
+            state.check_part(wanted)
+        if source is None and siblings and isinstance(problem, NoReplicaHasPart):
+            raise NotDone(f"No active replica has part {wanted}. Will fetch merged part instead") from problem
+        raise
+
+
+def _check_free(state: TableState, name: PartName) -> None:
+    """Whether a part of that name may be fetched now; raises PartIsTemporarilyLocked or NotDone."""
+    if any(fetch.part == name for fetch in state.running.fetches):
+        raise NotDone(f"Part {name} is being fetched already")
+    if state.store.pre_active(name) is not None:
+        raise PartIsTemporarilyLocked(f"Part {name} is on the disk of an insert that is not decided yet")
     if state.store.get(name) is not None:
-        raise PartIsTemporarilyLocked(
-            f"Part {name} is still on the disk, outdated or not decided yet: fetch it later"
-        )
-    await _fetch(state, session, replica, name)
+        raise NotDone(f"Part {name} is still on the disk, outdated: it is to be deleted first")
 
 
 async def _find_source(

@@ -29,11 +29,15 @@ log = logging.getLogger(__name__)
 
 
 async def merge_parts(state: TableState, session: ServerSession, queued: QueuedEntry) -> None:
-    """Merge, or fetch the result. Raises what fetching, merging and committing raise."""
+    """Merge, or fetch the result. Raises what fetching, merging and committing raise.
+
+    Who fetches counts as a fetch, not as a merge: raises NoFreeSlot when enough of them are running.
+    """
     entry = queued.entry
-    sources = _own_sources(state, entry)
+    _check_sources(state, entry)
+    sources = None if _is_to_fetch(state, queued) else _own_sources(state, entry)
     if sources is None or await _prefers_fetch(state, session, entry, sources):
-        await get_part(state, session, queued)
+        await _fetch(state, session, queued)
         return
     try:
         await _merge(state, session, entry, sources)
@@ -42,7 +46,26 @@ async def merge_parts(state: TableState, session: ServerSession, queued: QueuedE
         log.warning(
             "%s: the merge into %s gave other content, fetching it: %s", state.full_name, entry.new_part, problem
         )
-        await get_part(state, session, queued)
+        await _fetch(state, session, queued)
+
+
+def becomes_fetch(state: TableState, queued: QueuedEntry) -> bool:
+    """Whether a merge will be a fetch, as far as this replica can say without asking anybody."""
+    if state.store.active_containing(result_of(queued.entry)) is not None:
+        return False  # there is nothing left to do
+    return _is_to_fetch(state, queued) or _own_sources(state, queued.entry) is None
+
+
+def _is_to_fetch(state: TableState, queued: QueuedEntry) -> bool:
+    return queued.becomes_fetch or bool(state.structure.settings.always_fetch_merged_part)
+
+
+async def _fetch(state: TableState, session: ServerSession, queued: QueuedEntry) -> None:
+    queued.becomes_fetch = True
+    if queued.slot is not None:
+        queued.slot.move_to(state.server.pools.fetches)
+    queued.becomes_fetch = False  # if it fails, the next attempt looks anew
+    await get_part(state, session, queued)
 
 
 def result_of(entry: LogEntry) -> PartName:
@@ -57,24 +80,24 @@ def _own_sources(state: TableState, entry: LogEntry) -> list[StoredPart] | None:
     sources = []
     for name in entry.source_parts:
         part = state.store.active_containing(name)
-        if part is None:
-            return None
-        if part.name != name:
-            if not part.name.contains(result_of(entry)):
-                raise LogicalError(
-                    f"Part {name} is covered by {part.name} but should be merged into {entry.new_part}"
-                )
+        if part is None or part.name != name:
             return None
         sources.append(part)
     return sources
+
+
+def _check_sources(state: TableState, entry: LogEntry) -> None:
+    """Raises LogicalError when a source is part of something that the result is not part of."""
+    for name in entry.source_parts:
+        part = state.store.active_containing(name)
+        if part is not None and part.name != name and not part.name.contains(result_of(entry)):
+            raise LogicalError(f"Part {name} is covered by {part.name} but should be merged into {entry.new_part}")
 
 
 async def _prefers_fetch(
     state: TableState, session: ServerSession, entry: LogEntry, sources: list[StoredPart]
 ) -> bool:
     settings = state.structure.settings
-    if settings.always_fetch_merged_part:
-        return True
     is_old = entry.create_time + settings.prefer_fetch_merged_part_time_threshold <= state.now()
     is_large = sum(part.bytes_on_disk for part in sources) >= settings.prefer_fetch_merged_part_size_threshold
     return is_old and is_large and await _somebody_has(state, session, result_of(entry))
@@ -92,9 +115,11 @@ async def _somebody_has(state: TableState, session: ServerSession, name: PartNam
 
 async def _merge(state: TableState, session: ServerSession, entry: LogEntry, sources: list[StoredPart]) -> None:
     with state.running.merge(result_of(entry), sources) as merge:
-        files = [await state.store.files(part.name) for part in sources]
-        job = partial(merged_image, state.structure, state.environment.codec, entry, files)
-        merge.image = image = await state.environment.workers.run(f"merge into {entry.new_part}", job)
+        with state.reading(*(part.name for part in sources)):
+            files = [await state.store.files(part.name) for part in sources]
+            job = partial(merged_image, state.structure, state.environment.codec, entry, files)
+            workers = state.environment.merge_workers or state.environment.workers
+            merge.image = image = await workers.run(f"merge into {entry.new_part}", job)
         state.blockers.check(Action.MERGES)
         temporary = await state.store.write_temporary(MERGE_PREFIX, image)
         await commit_part(state, session, temporary, result_of(entry))

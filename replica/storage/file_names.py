@@ -14,6 +14,7 @@ INSERT_PREFIX = "tmp_insert_"
 FETCH_PREFIX = "tmp-fetch_"
 MERGE_PREFIX = "tmp_merge_"
 DELETE_PREFIX = "tmp_delete_"
+EMPTY_PREFIX = "tmp_empty_"
 
 
 def escape_for_file_name(name: str) -> str:

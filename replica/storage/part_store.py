@@ -23,6 +23,7 @@ from replica.part_set import PartSet
 from replica.storage.checksums import PartHeader
 from replica.storage.file_names import DELETE_PREFIX, make_durable_folder
 from replica.storage.part_files import PartImage, load_part, read_part, verified_part, write_part
+from replica.to_the_end import to_the_end
 
 log = logging.getLogger(__name__)
 
@@ -177,14 +178,25 @@ class PartStore:
         await self._disk.remove(folder)
 
     async def detach(self, part: StoredPart, prefix: str) -> None:
-        """Move a part out of the table into `detached/<prefix>_<name>`, where an operator finds it."""
+        """Move a part out of the table into `detached/<prefix>_<name>`, where an operator finds it.
+
+        The parts that only it covered count again. Of a part whose folder is gone nothing can be kept. Once begun
+        it is carried through, whoever is cancelled.
+        """
         self._forget(part)
-        await self._move_to_detached(str(part.name), prefix)
+        with contextlib.suppress(FileNotFoundError):
+            await to_the_end(self._move_to_detached(str(part.name), prefix))
 
     def _forget(self, part: StoredPart) -> None:
         self._parts.pop(part.name, None)
-        if part.name in self._active:
-            self._active.remove(part.name)
+        if self._active.remove(part.name):
+            self._let_covered_count(part.name)
+
+    def _let_covered_count(self, name: PartName) -> None:
+        covered = [part for part in self.parts() if part.state is PartState.OUTDATED and name.contains(part.name)]
+        for part in _coverers_first(covered):
+            if self._active.add(part.name):
+                part.state = PartState.ACTIVE
 
     async def _move_to_detached(self, name: str, prefix: str) -> None:
         detached = f"{self._folder}/{DETACHED}"

@@ -11,21 +11,21 @@ from replica.errors import NetworkError
 from replica.transfer.flight_client import fetch_part
 from replica.transfer.flight_server import PartServer
 
-_FETCHES_AT_ONCE = 32
-
 
 class FlightTransfer:
     """Listens on `host:port` (0: a free port) and is known to others as `advertised_host`, by default the same.
 
-    A fetch runs in a thread; when it is cancelled or too late, what still arrives is dropped.
+    A fetch runs in one of so many threads; when it is cancelled or too late, what still arrives is dropped.
     """
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 0, advertised_host: str | None = None) -> None:
+    def __init__(
+        self, host: str = "127.0.0.1", port: int = 0, advertised_host: str | None = None, fetches_at_once: int = 32
+    ) -> None:
         self._host = host
         self._port = port
         self._advertised_host = advertised_host or host
         self._server: PartServer | None = None
-        self._threads = ThreadPoolExecutor(_FETCHES_AT_ONCE, thread_name_prefix="fetch")
+        self._threads = ThreadPoolExecutor(fetches_at_once, thread_name_prefix="fetch")
 
     async def serve(self, source: PartSource) -> str:
         """Raises OSError when the address cannot be listened on."""

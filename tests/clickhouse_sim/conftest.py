@@ -60,6 +60,9 @@ _REPLICAS = pa.schema(
         ("is_readonly", pa.uint8()),
         ("queue_size", pa.uint32()),
         ("zookeeper_exception", pa.string()),
+        ("log_pointer", pa.uint64()),
+        ("log_max_index", pa.uint64()),
+        ("last_queue_update_exception", pa.string()),
     ]
 )
 _PARTS = pa.schema(

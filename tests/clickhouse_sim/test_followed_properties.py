@@ -170,6 +170,8 @@ def test_an_entry_that_is_thrown_away() -> None:
     assert broken_by(*transactions, [made(R1.part(AB))], gone) == ("", "")
     dropped = [made("/t/log/log-0000000001", drop("p_0_5_999999999_999999999"))]
     assert broken_by(*transactions, dropped, gone) == ("", "")
+    again: list[Change] = [made(f"{R1.queue}/queue-0000000009", get(AB, source=""))]
+    assert broken_by(*transactions, again, gone) == ("", "")
 
 
 def test_only_the_first_violation_is_kept_and_told_once() -> None:

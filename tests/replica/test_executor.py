@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,23 +13,21 @@ import pytest
 
 from coordinator.api import SessionLost
 from replica import executor
+from replica.errors import Aborted, ChecksumDoesntMatch, NoReplicaHasPart, PartIsTemporarilyLocked
 from replica.executor import Executor
 from replica.log_entry import EntryType, LogEntry
 from replica.log_puller import LogPuller
+from replica.operations.not_done import NotDone
 from replica.part_name import PartName
 from replica.pools import Pool, Pools
 from replica.queue import QueuedEntry
 from replica.settings import ServerSettings
 from tests.replica.cluster import ROOT, Cluster, eventually
-from tests.replica.idle import IdleReplica, fetch_of, idle_replica, system_rows
+from tests.replica.idle import IdleReplica, fetch_of, idle_replica, piece_of, system_rows
 
-MERGE = LogEntry(
-    EntryType.MERGE_PARTS,
-    1000,
-    "r9",
-    new_part=PartName.parse("0_0_1_1"),
-    source_parts=(PartName.parse("0_0_0_0"), PartName.parse("0_1_1_0")),
-)
+# Without sources, that it need not be fetched for want of them.
+MERGE = LogEntry(EntryType.MERGE_PARTS, 1000, "r9", new_part=PartName.parse("0_0_1_1"))
+DROP = LogEntry(EntryType.DROP_RANGE, 1000, "r9", new_part=PartName.parse("0_0_5_999999999"))
 
 
 @pytest.fixture
@@ -118,10 +117,11 @@ async def test_a_full_pool_of_merges_never_holds_up_a_fetch(
         done.append(queued.new_part_name)
 
     executing_as(monkeypatch, note)
-    cluster.settings = ServerSettings(background_merges_mutations_pool_size=0)
-    async with idle_replica(cluster, "r1") as r1, executing(r1, MERGE, fetch_of("0_7_7_0"), fetch_of("0_8_8_0")):
-        await eventually(lambda: sorted(done) == ["0_7_7_0", "0_8_8_0"])
-        assert [queued.entry for queued in r1.state.queue] == [MERGE]
+    async with idle_replica(cluster, "r1") as r1:
+        r1.state.server.pools.merges_mutations.capacity = 0
+        async with executing(r1, MERGE, fetch_of("0_7_7_0"), fetch_of("0_8_8_0")):
+            await eventually(lambda: sorted(done) == ["0_7_7_0", "0_8_8_0"])
+            assert [queued.entry for queued in r1.state.queue] == [MERGE]
 
 
 async def test_a_done_entry_leaves_memory_before_its_znode(r1: IdleReplica, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,6 +197,205 @@ async def test_an_entry_without_a_slot_waits_for_one(r1: IdleReplica, monkeypatc
         pool.finish()
         await eventually(lambda: len(r1.state.queue) == 0)
     assert pool.running == 0
+
+
+async def test_an_attempt_that_ends_before_its_first_step_gives_its_slot_back(
+    r1: IdleReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def the_session_is_lost_at_once(_executor: Executor) -> None:
+        raise SessionLost("gone")
+
+    monkeypatch.setattr(Executor, "_wait_for_change", the_session_is_lost_at_once)
+    executing_as(monkeypatch, nothing)
+    r1.state.queue.insert("queue-0000000000", fetch_of("0_0_0_0"))
+    with pytest.raises(ExceptionGroup):
+        await Executor(r1.state, r1.session).run()
+    await asyncio.sleep(0)
+    assert first(r1).num_tries == 1
+    assert r1.state.server.pools.fetches.running == 0
+
+
+# --- how an attempt may end ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem", "shown"),
+    [
+        (fetch_of("0_0_0_0"), NoReplicaHasPart("nobody"), True),
+        (fetch_of("0_0_0_0"), Aborted("stopped"), True),
+        (fetch_of("0_0_0_0"), PartIsTemporarilyLocked("wait"), True),
+        (fetch_of("0_0_0_0"), NotDone("later"), False),
+        (DROP, Aborted("stopped"), True),
+        (MERGE, NoReplicaHasPart("nobody"), True),
+        (MERGE, ChecksumDoesntMatch("other"), True),
+        (MERGE, Aborted("stopped"), False),
+        (MERGE, PartIsTemporarilyLocked("wait"), False),
+        (MERGE, NotDone("later"), False),
+        (MERGE, ValueError("a bug"), True),
+    ],
+    ids=lambda value: f"{value.type}" if isinstance(value, LogEntry) else type(value).__name__,
+)
+async def test_which_ends_are_shown_and_make_an_entry_wait_longer(
+    r1: IdleReplica, monkeypatch: pytest.MonkeyPatch, entry: LogEntry, problem: Exception, shown: bool
+) -> None:
+    async def fail(_queued: QueuedEntry) -> None:
+        raise problem
+
+    executing_as(monkeypatch, fail)
+    async with executing(r1, entry):
+        queued = first(r1)
+        await eventually(lambda: queued.num_tries >= 1 and not queued.currently_executing)
+        assert (queued.last_exception != "", queued.last_exception_time > 0) == (shown, shown)
+        assert (str(problem) in queued.last_exception) == shown
+
+
+async def test_an_end_without_an_error_keeps_the_earlier_one(
+    r1: IdleReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[Exception] = [OSError("the disk is full"), NotDone("later")]
+    monkeypatch.setattr(executor, "drawn_factor", lambda *_arguments: 0.0)
+
+    async def end(queued: QueuedEntry) -> None:
+        if ends:
+            raise ends.pop(0)
+        await asyncio.Event().wait()
+
+    executing_as(monkeypatch, end)
+    async with executing(r1, fetch_of("0_0_0_0")):
+        await eventually(lambda: first(r1).num_tries == 3)
+        assert first(r1).last_exception == "the disk is full"
+
+
+@pytest.mark.parametrize("problem", [NotDone("later"), OSError("no")], ids=["not done", "failed"])
+async def test_what_ends_badly_is_never_tried_hot(
+    r1: IdleReplica, monkeypatch: pytest.MonkeyPatch, problem: Exception
+) -> None:
+    """Not even where nothing makes it wait after an error."""
+    settings = r1.state.structure.settings
+    object.__setattr__(settings, "max_postpone_time_for_failed_replicated_fetches_ms", 0)
+    tries: list[str] = []
+
+    async def end(queued: QueuedEntry) -> None:
+        tries.append(queued.new_part_name)
+        if queued.new_part_name == "0_0_0_0":
+            raise problem
+
+    executing_as(monkeypatch, end)
+    async with executing(r1, fetch_of("0_0_0_0"), *(fetch_of(f"0_{n}_{n}_0") for n in range(1, 30))):
+        await eventually(lambda: len(r1.state.queue) == 1)
+        assert tries.count("0_0_0_0") <= 5, "others that end wake the queue, but not this entry"
+        assert first(r1).paused_until > r1.state.now() - 1
+        first(r1).paused_until = 0
+        before = len(tries)
+        r1.state.queue_changed.set()
+        await eventually(lambda: len(tries) == before + 1)
+
+
+async def test_the_pause_grows_up_to_ten_minutes(r1: IdleReplica) -> None:
+    queued = r1.state.queue.insert("queue-0000000000", fetch_of("0_0_0_0"))
+    pausing = Executor(r1.state, r1.session)
+    for tries, shortest in ((1, 0.11), (10, 0.259), (50, 11.7), (1000, 600.0), (10**6, 600.0)):
+        queued.num_tries = tries
+        before = r1.state.now()
+        pausing._pause(queued)
+        assert shortest <= queued.paused_until - before + 0.001 <= shortest + 1.2
+
+
+async def test_an_entry_that_has_no_slot_where_it_must_go_waits_there_and_holds_none(
+    r1: IdleReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pools = r1.state.server.pools
+    done: list[str] = []
+
+    async def fetch_instead(queued: QueuedEntry) -> None:
+        assert queued.slot is not None
+        queued.becomes_fetch = True
+        queued.slot.move_to(pools.fetches)
+        done.append(queued.new_part_name)
+
+    executing_as(monkeypatch, fetch_instead)
+    assert pools.fetches.try_start()
+    async with executing(r1, MERGE):
+        await eventually(lambda: first(r1).num_postponed > 0)
+        assert first(r1).postpone_reason == (
+            "Not executing fetch of part 0_0_1_1 because 1 fetches already executing, max 1."
+        )
+        assert (first(r1).num_tries, first(r1).last_exception, pools.merges_mutations.running) == (1, "", 0)
+        pools.fetches.finish()
+        await eventually(lambda: done == ["0_0_1_1"])
+        await eventually(lambda: pools.fetches.running == 0)
+    assert pools.merges_mutations.running == 0
+
+
+async def test_what_was_not_done_is_tried_again_by_itself(r1: IdleReplica, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor, "drawn_factor", lambda *_arguments: 0.0)
+
+    async def later(_queued: QueuedEntry) -> None:
+        raise NotDone("later")
+
+    executing_as(monkeypatch, later)
+    async with executing(r1, fetch_of("0_0_0_0")):
+        await eventually(lambda: first(r1).num_tries == 3)
+        assert (first(r1).last_exception, first(r1).num_postponed) == ("", 0)
+
+
+# --- a merge that is a fetch ---------------------------------------------------------------------------------
+
+SOURCES = (PartName.parse("0_0_0_0"), PartName.parse("0_1_1_0"))
+OF_TWO = replace(MERGE, source_parts=SOURCES)
+
+
+async def have(r1: IdleReplica, *names: str) -> None:
+    """Parts that count, and are registered."""
+    store = r1.state.store
+    for name in names:
+        temporary = await store.write_temporary("tmp_insert_", piece_of(r1.state, 2).image)
+        r1.state.activate(await store.publish(temporary, PartName.parse(name), 0))
+        await r1.session.create(f"{ROOT}/replicas/r1/parts/{name}")
+
+
+async def test_it_needs_no_slot_of_the_merges_to_begin(r1: IdleReplica, monkeypatch: pytest.MonkeyPatch) -> None:
+    executing_as(monkeypatch, nothing)
+    r1.state.server.pools.merges_mutations.capacity = 0
+    async with executing(r1, OF_TWO):
+        await eventually(lambda: len(r1.state.queue) == 0)
+
+
+async def test_it_needs_no_slot_of_the_fetches_when_its_result_is_here(r1: IdleReplica) -> None:
+    await have(r1, "0_0_1_1")
+    assert r1.state.server.pools.fetches.try_start()
+    async with executing(r1, OF_TWO):
+        await eventually(lambda: len(r1.state.queue) == 0)
+
+
+async def test_after_a_failed_fetch_it_may_be_a_merge_again(r1: IdleReplica) -> None:
+    async with executing(r1, OF_TWO):
+        await eventually(lambda: "No active replica has part 0_0_1_1" in first(r1).last_exception)
+        await have(r1, "0_0_0_0", "0_1_1_0")
+        assert r1.state.server.pools.fetches.try_start()
+        await eventually(lambda: len(r1.state.queue) == 0)
+    assert [str(part.name) for part in r1.state.store.active_parts()] == ["0_0_1_1"]
+
+
+class _NotedWorkers:
+    def __init__(self) -> None:
+        self.jobs: list[str] = []
+
+    async def run(self, label: str, job: Callable[[], Any]) -> Any:
+        self.jobs.append(label)
+        return job()
+
+
+async def test_a_merge_takes_no_worker_that_a_fetch_needs(cluster: Cluster) -> None:
+    workers, merge_workers = _NotedWorkers(), _NotedWorkers()
+    async with idle_replica(cluster, "r1", workers=workers, merge_workers=merge_workers) as r1:
+        await have(r1, "0_0_0_0", "0_1_1_0")
+        async with executing(r1, OF_TWO):
+            await eventually(lambda: len(r1.state.queue) == 0)
+    assert (workers.jobs, merge_workers.jobs) == ([], ["merge into 0_0_1_1"])
+
+
+# --- pools ---------------------------------------------------------------------------------------------------
 
 
 def test_each_type_has_its_pool() -> None:

@@ -15,12 +15,14 @@ from replica.errors import (
     ChecksumDoesntMatch,
     ClickHouseError,
     DuplicateDataPart,
+    NetworkError,
     NoReplicaHasPart,
     PartIsTemporarilyLocked,
 )
 from replica.log_entry import EntryType, LogEntry
 from replica.operations import execute
 from replica.operations.commit_part import commit_part
+from replica.operations.not_done import NotDone
 from replica.part_name import PartName
 from replica.queue import QueuedEntry
 from replica.storage.part_files import PartImage
@@ -206,6 +208,81 @@ async def test_a_covering_part_waits_for_older_entries_that_it_covers(fetching: 
     assert [request.part_name for _, request, _ in fetching.sources.asked] == ["0_0_1_1"]
 
 
+# --- what another merge will bring ---------------------------------------------------------------------------
+
+
+async def test_what_nobody_has_comes_with_the_merge_it_goes_into(fetching: Fetching) -> None:
+    queue = fetching.r1.state.queue
+    fetching.queued("0_0_0_0")
+    queue.insert("queue-0000000001", fetch_of("0_1_1_0"))
+    queue.insert("queue-0000000002", fetch_of("0_7_7_0"))
+    queue.insert("queue-0000000003", merge("0_0_1_1", "0_0_0_0", "0_1_1_0"))
+    queue.move_to_tail(queue["queue-0000000000"])  # as the selection does
+    with pytest.raises(NotDone, match="Will fetch merged part instead"):
+        await execute(fetching.r1.state, fetching.r1.session, queue["queue-0000000000"])
+    assert [each.new_part_name for each in queue] == ["0_7_7_0", "0_0_1_1", "0_0_0_0", "0_1_1_0"]
+
+
+async def test_after_a_failed_transfer_the_siblings_are_put_off_too_and_the_error_counts(fetching: Fetching) -> None:
+    await fetching.source("r2", "0_0_0_0")
+    fetching.sources.image = None  # the transfer breaks
+    queue = fetching.r1.state.queue
+    fetching.queued("0_0_0_0")
+    queue.insert("queue-0000000001", fetch_of("0_1_1_0"))
+    queue.insert("queue-0000000002", merge("0_0_1_1", "0_0_0_0", "0_1_1_0"))
+
+    async def broken(*_arguments: object) -> PartFiles:
+        raise NetworkError("it broke off")
+
+    fetching.sources.fetch = broken  # type: ignore[method-assign]
+    with pytest.raises(NetworkError):
+        await execute(fetching.r1.state, fetching.r1.session, queue["queue-0000000000"])
+    assert [each.new_part_name for each in queue] == ["0_0_1_1", "0_0_0_0", "0_1_1_0"]
+
+
+async def test_one_part_is_never_downloaded_twice_at_once(fetching: Fetching) -> None:
+    await fetching.source("r2", "0_0_0_0")
+    queued = fetching.queued("0_0_0_0")
+    running = fetching.r1.state.running
+    host = Host("r2", 9009, 0, "default", "t")
+    with (
+        running.fetch(PartName.parse("0_0_0_0"), fetching.r1.state.znodes, host),
+        pytest.raises(NotDone, match="already"),
+    ):
+        await execute(fetching.r1.state, fetching.r1.session, queued)
+    assert fetching.sources.asked == []
+    await execute(fetching.r1.state, fetching.r1.session, queued)
+    assert len(fetching.sources.asked) == 1
+
+
+async def test_of_two_that_would_take_the_same_covering_part_one_waits(fetching: Fetching) -> None:
+    await fetching.source("r2", "0_0_1_1")
+    state = fetching.r1.state
+    first, second = fetching.queued("0_0_0_0"), fetching.queued("0_1_1_0")
+    state.queue.insert("queue-0000000007", merge("0_0_1_1", "0_0_0_0", "0_1_1_0"))
+    arrived = asyncio.Event()
+    image = fetching.sources.image
+    assert image is not None
+
+    async def slowly(address: str, request: PartRequest, seconds: float) -> PartFiles:
+        fetching.sources.asked.append((address, request, seconds))
+        await arrived.wait()
+        return image.files
+
+    fetching.sources.fetch = slowly  # type: ignore[method-assign]
+    running = asyncio.create_task(execute(state, fetching.r1.session, second))
+    await asyncio.sleep(0.02)
+    state.queue.finish_attempt(first)
+    await state.note_progress()
+    await eventually(lambda: len(fetching.sources.asked) == 1)
+    state.queue.start(first, 0)
+    with pytest.raises(NotDone):
+        await execute(state, fetching.r1.session, first)
+    arrived.set()
+    await running
+    assert [request.part_name for _, request, _ in fetching.sources.asked] == ["0_0_1_1"]
+
+
 # --- what is there already -----------------------------------------------------------------------------------
 
 
@@ -233,6 +310,21 @@ async def test_a_part_that_is_here_but_not_registered_is_not_the_one(fetching: F
     with pytest.raises(PartIsTemporarilyLocked):
         await fetching.get("0_0_0_0")
     assert fetching.sources.asked == []
+
+
+async def test_an_outdated_part_of_that_name_is_to_be_deleted_first(fetching: Fetching) -> None:
+    store = fetching.r1.state.store
+    await fetching.source("r2", "0_0_0_0")
+    temporary = await store.write_temporary("tmp_insert_", fetching.r1_image(2))
+    part = await store.publish(temporary, PartName.parse("0_0_0_0"), 0)
+    part.state = PartState.OUTDATED
+    queued = fetching.queued("0_0_0_0")
+    with pytest.raises(NotDone, match="outdated"):
+        await execute(fetching.r1.state, fetching.r1.session, queued)
+    assert fetching.sources.asked == []
+    await store.delete(part)
+    await execute(fetching.r1.state, fetching.r1.session, queued)
+    assert len(fetching.sources.asked) == 1
 
 
 # --- what comes is checked -----------------------------------------------------------------------------------

@@ -55,6 +55,38 @@ async def test_batches_double_up_to_a_hundred_and_keep_growing_from_pull_to_pull
     assert copied(multis) == [100, 50]
 
 
+async def test_a_batch_that_fails_has_let_the_size_grow(r1: IdleReplica) -> None:
+    await log(r1, 10)
+    puller = LogPuller(r1.state, r1.session)
+    r1.before("multi", lambda: r1.session.delete(QUEUE))
+    with pytest.raises((MultiFailed, NoNode)):
+        await puller.pull()
+    await r1.session.create(QUEUE)
+    multis = r1.recorded_multis()
+    await puller.pull()
+    assert copied(multis) == [2, 4, 4]
+
+
+async def test_a_copy_that_failed_has_lowered_the_oldest_time_in_memory_only(r1: IdleReplica) -> None:
+    await log(r1, 1, first=5)
+    r1.before("multi", lambda: r1.session.delete(QUEUE))
+    with pytest.raises((MultiFailed, NoNode)):
+        await LogPuller(r1.state, r1.session).pull()
+    assert r1.state.queue.min_unprocessed_insert_time == 1005
+    assert (await r1.session.get(OLDEST))[0] == b""
+
+
+async def test_the_log_is_watched_for_him_who_asks_and_no_other(r1: IdleReplica) -> None:
+    puller, watch = LogPuller(r1.state, r1.session), Watch()
+    await puller.pull()
+    await puller.pull(watch)
+    waiting = asyncio.create_task(watch.wait())
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    await log(r1, 1)
+    await asyncio.wait_for(waiting, 5)
+
+
 async def test_the_queue_has_the_order_and_the_very_bytes_of_the_log(r1: IdleReplica) -> None:
     # Without a time of creation that of the znode counts, but is not written into the copy.
     head = "format version: 2\ncreate_time: 1970-01-01 00:00:00\nsource replica: r9\nget\n"

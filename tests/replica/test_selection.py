@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from replica.log_entry import EntryType, LogEntry, ReplacedPart, ReplaceRange
@@ -100,6 +102,15 @@ def test_a_reason_stays_when_the_entry_runs_after_all() -> None:
 
 def test_nothing_to_do() -> None:
     assert select(queue_of(), NOW, FREE) is None
+
+
+def test_nobody_looks_at_an_entry_that_pauses() -> None:
+    queue = queue_of(get("all_0_0_0"), get("all_1_1_0"))
+    queue["queue-0"].paused_until = NOW + 1
+    assert select(queue, NOW, Limits(fetches_blocked=True)) is None
+    assert [queued.num_postponed for queued in queue] == [0, 1]
+    assert select(queue, NOW, FREE) is queue["queue-1"]
+    assert select(queue, NOW + 1, FREE) is queue["queue-0"]
 
 
 # --- 1: after a failure --------------------------------------------------------------------------------------
@@ -252,6 +263,19 @@ def test_limits_of_fetches_do_not_hold_merges_and_drops() -> None:
     assert [reason(queue, number, full) for number in range(3)] == [None, None, None]
 
 
+def test_a_merge_that_would_be_fetched_has_the_limits_of_fetches_and_not_those_of_merges() -> None:
+    queue = queue_of(merge("all_0_1_1", "all_0_0_0"), merge("all_2_3_1", "all_2_2_0"))
+    fetched = Limits(is_fetch=lambda queued: queued.znode_name == "queue-0", fetches_executing=1, max_fetches=1)
+    assert reason(queue, 0, fetched) == (
+        "Not executing fetch of part all_0_1_1 because 1 fetches already executing, max 1."
+    )
+    assert reason(queue, 1, fetched) is None
+    sizes = {name("all_0_0_0"): 9, name("all_2_2_0"): 9}
+    small = replace(fetched, fetches_executing=0, part_bytes=sizes, max_source_parts_bytes_for_merge=1)
+    assert reason(queue, 0, small) is None
+    assert "source parts size" in str(reason(queue, 1, small))
+
+
 @pytest.mark.parametrize("entry", [merge("all_0_1_1", "all_0_0_0", "all_1_1_0"), mutate("all_0_0_0_5", "all_0_0_0")])
 def test_merges_can_be_stopped(entry: LogEntry) -> None:
     queue = queue_of(entry)
@@ -378,3 +402,29 @@ def test_the_first_check_that_refuses_gives_the_reason() -> None:
     queue.remove(queue["queue-3"])
     queue.insert("queue-4", get("x_0_0_0"))
     assert "merges and mutations are cancelled" in str(reason(queue, 2, stopped))
+
+
+def test_the_later_checks_have_their_order_too() -> None:
+    dropped = queue_of(get("all_0_0_0"), drop(RANGE))
+    assert "going to be dropped" in str(reason(dropped, 0, Limits(fetches_blocked=True)))
+
+    queue = queue_of(get("b_0_0_0"), merge("all_0_1_1", "all_0_0_0", "b_0_0_0"), running=(0,))
+    everything = Limits(
+        is_fetch=lambda queued: True,
+        fetches_blocked=True,
+        merges_blocked=True,
+        part_bytes=SIZES,
+        max_source_parts_bytes_for_merge=1,
+    )
+    assert "fetches are cancelled" in str(reason(queue, 1, everything))
+    merging = replace(everything, is_fetch=lambda queued: False)
+    assert "merges and mutations are cancelled" in str(reason(queue, 1, merging))
+    merging = replace(merging, merges_blocked=False)
+    assert "is not ready yet" in str(reason(queue, 1, merging))
+    queue.finish_attempt(queue["queue-0"])
+    assert "greater than the current maximum" in str(reason(queue, 1, merging))
+
+    drops = queue_of(drop(RANGE), replace_range("c_0_0_0", "all_2_2_0"), drop("all_2_2_0"), running=(0,))
+    assert "another DROP_RANGE or REPLACE_RANGE" in str(reason(drops, 2))
+    drops.finish_attempt(drops["queue-0"])
+    assert "probably depends on queue-1" in str(reason(drops, 2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from clickhouse_sim.simulation.deduplication_ledger import DeduplicationLedger
@@ -23,6 +23,7 @@ from replica.table_structure import TableStructure
 from replica.znodes import TableZnodes
 
 ONCE = "every acknowledged block is there exactly once"
+LOSS = "what is lost for ever is told"
 WINDOW = "an id stays as long as the window holds it"
 NOT_WITHOUT_ROWS = "no id is there without its rows"
 EQUAL = "replicas have equal parts"
@@ -63,13 +64,20 @@ def ids_of_blocks(structure: TableStructure, history: InsertHistory) -> Iterator
 
 
 async def check_every_acknowledged_block_once(
-    name: str, server: Server, history: InsertHistory, blocks: Sequence[BlockIds], forgotten: Mapping[Id, int]
-) -> None:
+    name: str,
+    server: Server,
+    history: InsertHistory,
+    blocks: Sequence[BlockIds],
+    forgotten: Mapping[Id, int],
+    gone: Set[int],
+) -> int:
     """Each acknowledged block is on the replica exactly once, whole; each other at most once.
 
     It may be there once for each token that it was tried under (OPTIMIZE … DEDUPLICATE leaves one of equal rows), and
-    as many times more as its ids were forgotten.
+    as many times more as its ids were forgotten. Only rows whose keys are in `gone` may be missing; how many of those
+    are.
     """
+    missing = 0
     copies = Counter((await server.scan(DEFAULT_DATABASE, "t")).column("k").to_pylist())
     most: Counter[tuple[int, ...]] = Counter()
     for each in blocks:
@@ -77,12 +85,26 @@ async def check_every_acknowledged_block_once(
     for keys, times in most.items():
         found = [copies.pop(key, 0) for key in keys]
         number = keys[0] // ROWS_PER_BLOCK
-        if max(found) > times or (number in history.acknowledged and min(found) < 1):
+        absent = {key for key, count in zip(keys, found, strict=True) if not count}
+        is_due = number in history.acknowledged
+        missing += len(absent) if is_due else 0
+        if max(found) > times or (is_due and not gone >= absent):
             raise PropertyBroken(
                 ONCE, f"{name}: the rows {keys} of block {number} are there {found} times, not 1 to {times}"
             )
     if copies:
         raise PropertyBroken(ONCE, f"{name}: rows that nobody inserted: {sorted(copies)[:5]}")
+    return missing
+
+
+async def check_loss_is_told(session: Session, table: TableZnodes, missing: int, gone: Set[int]) -> None:
+    """The table counts lost parts if acknowledged rows are missing, and only if some were destroyed everywhere."""
+    value, _ = await session.get(table.lost_part_count)
+    lost = int(value or b"0")
+    if missing and not lost:
+        raise PropertyBroken(LOSS, f"{missing} acknowledged rows are missing, but lost_part_count is 0")
+    if lost and not gone:
+        raise PropertyBroken(LOSS, f"{lost} parts were given up as lost, but no row was destroyed everywhere")
 
 
 async def check_ids_have_their_rows(
@@ -105,10 +127,11 @@ async def check_ids_have_their_rows(
                 raise PropertyBroken(NOT_WITHOUT_ROWS, missing)
 
 
-def check_forgotten(ledger: DeduplicationLedger) -> None:
-    """Every deduplication id stayed as long as the window held it."""
-    if ledger.too_early:
-        raise PropertyBroken(WINDOW, f"forgotten inside of the window of {ledger.kind}: {ledger.too_early[:5]}")
+def check_forgotten(ledger: DeduplicationLedger, blocks: Sequence[BlockIds], gone: Set[int]) -> None:
+    """Every deduplication id stayed as long as the window held it, but those of blocks that are gone."""
+    excused = {known for each in blocks if gone >= set(each.keys) for known in each.ids}
+    if too_early := [each for each in ledger.too_early if (ledger.kind, each) not in excused]:
+        raise PropertyBroken(WINDOW, f"forgotten inside of the window of {ledger.kind}: {too_early[:5]}")
 
 
 async def check_equal_parts(session: Session, table: TableZnodes) -> None:

@@ -1,6 +1,7 @@
 """An entry leaves a replica's queue only when its part, or one that contains it, is registered there.
 
-Unless the part is dropped: then nobody needs it any more.
+Unless the part is dropped: then nobody needs it any more. Or a part that contains it is broken, and the queue has an
+entry that fetches that one again.
 """
 
 from __future__ import annotations
@@ -55,5 +56,10 @@ class DoneBeforeGone:
         part = entry.new_part
         if entry.type not in PART_PRODUCING_TYPES or part is None:
             return
-        if not any(other.contains(part) for other in [*self._parts.get(replica, ()), *self._dropped]):
+        fetched_again = [
+            other.new_part
+            for (of, _), other in self._queued.items()
+            if of == replica and other is not None and other.new_part is not None and not other.source_replica
+        ]
+        if not any(other.contains(part) for other in [*self._parts.get(replica, ()), *self._dropped, *fetched_again]):
             raise PropertyBroken(NAME, f"{replica} threw {entry.type} {part} away without having the part")
