@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replica.commands import CreateTable
@@ -40,6 +40,7 @@ def ids_of(token: str) -> set[DeduplicationHash]:
     return {each for key in range(3) for piece in pieces([(token, [key])]) for each in piece.hashes}
 
 
+@settings(deadline=None, max_examples=50)
 @given(blocks)
 def test_of_equal_tokens_the_first_with_rows_in_a_partition_brings_them(
     block: list[tuple[str, list[int]]],
@@ -58,6 +59,7 @@ def test_of_equal_tokens_the_first_with_rows_in_a_partition_brings_them(
         }
 
 
+@settings(deadline=None, max_examples=50)
 @given(blocks, st.sets(st.sampled_from("abcde")))
 def test_without_what_is_known_the_rest_remains_whole(block: list[tuple[str, list[int]]], known: set[str]) -> None:
     ids = {each for token in sorted(known) for each in ids_of(token)}
