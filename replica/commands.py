@@ -179,12 +179,42 @@ Command = CreateTable | DropTable | Question | OptimizeTable | AlterCommand | Sy
 # --- inserts -------------------------------------------------------------------------------------------------
 
 
+class DeduplicateInsert(StrEnum):
+    """Values of the setting `deduplicate_insert`."""
+
+    ENABLE = "enable"
+    DISABLE = "disable"
+    BACKWARD_COMPATIBLE_CHOICE = "backward_compatible_choice"
+
+
+class DeduplicateInsertSelect(StrEnum):
+    """Values of the setting `deduplicate_insert_select`."""
+
+    ENABLE_WHEN_POSSIBLE = "enable_when_possible"
+    FORCE_ENABLE = "force_enable"
+    DISABLE = "disable"
+    ENABLE_EVEN_FOR_BAD_QUERIES = "enable_even_for_bad_queries"
+
+
+class RowSource(StrEnum):
+    """Where the rows of an INSERT come from; a stable SELECT gives the same rows in the same order again."""
+
+    DATA = "data"
+    STABLE_SELECT = "stable SELECT"
+    UNSTABLE_SELECT = "unstable SELECT"
+
+
 @dataclass(frozen=True, slots=True)
 class InsertOptions:
-    """The settings of one INSERT statement, under ClickHouse's names."""
+    """The settings of one INSERT statement, under ClickHouse's names; `row_source` is none of them."""
 
     insert_deduplication_token: str = ""
     insert_deduplicate: bool = True
+    deduplicate_insert: DeduplicateInsert = DeduplicateInsert.ENABLE
+    async_insert_deduplicate: bool = False
+    deduplicate_insert_select: DeduplicateInsertSelect = DeduplicateInsertSelect.ENABLE_WHEN_POSSIBLE
+    deduplicate_blocks_in_dependent_materialized_views: bool = True
+    row_source: RowSource = RowSource.DATA
 
 
 class InsertStatus(StrEnum):
@@ -200,9 +230,13 @@ class InsertStatus(StrEnum):
 class PartOutcome:
     """What became of the rows of one partition of one inserted block.
 
-    `part_name` is the part that was made, or for a duplicate the part that holds the rows ("" when its znode
-    went away meanwhile). `block_id` is the deduplication id, "" when there was none. `error` says why, for
-    NOT_STORED and UNKNOWN.
+    `part_name` is the part that was made, or for a duplicate the part that held the rows when they were inserted (""
+    when its znode went away meanwhile). `block_id` is the deduplication id, "" when there was none; of several they
+    are joined by commas. `error` says why, for NOT_STORED and UNKNOWN.
+
+    Of the `rows`, `removed_rows` were not stored because they are there already: in the parts `duplicate_of`, since
+    `duplicate_since` (seconds since 1970, when the earliest of their ids was made; 0 if unknown), or twice in this
+    very block. Each time the part was written anew without some of them counts as one of the `rewrites`.
     """
 
     partition_id: str
@@ -211,15 +245,26 @@ class PartOutcome:
     part_name: str = ""
     block_id: str = ""
     error: str = ""
+    removed_rows: int = 0
+    rewrites: int = 0
+    duplicate_of: str = ""
+    duplicate_since: float = 0.0
+    warning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockOutcome:
-    """What became of one inserted block: one entry a partition, in order of first appearance."""
+    """What became of one inserted block: one entry a partition, in order of first appearance.
+
+    `deduplication` says in one line whether the block was to be deduplicated and which setting decided that;
+    `data_hash_computations` how often data were hashed for it.
+    """
 
     source_number: int
     rows: int
     parts: tuple[PartOutcome, ...]
+    deduplication: str = ""
+    data_hash_computations: int = 0
 
     @property
     def status(self) -> InsertStatus:
@@ -240,6 +285,12 @@ _KINDS: dict[str, type[Any]] = {
         *(AlterSettings, DropReplica, SwitchAction, SyncReplica, RestartReplica, RestoreReplica),
         *(InsertOptions, BlockOutcome),
     )
+}
+
+_INSERT_CHOICES: dict[str, type[StrEnum]] = {
+    "deduplicate_insert": DeduplicateInsert,
+    "deduplicate_insert_select": DeduplicateInsertSelect,
+    "row_source": RowSource,
 }
 
 
@@ -263,6 +314,8 @@ def from_json(text: str | bytes) -> Any:
             record["action"] = Action(record["action"])
         if kind is SyncReplica:
             record["mode"] = SyncMode(record["mode"])
+        if kind is InsertOptions:
+            record |= {name: of(record[name]) for name, of in _INSERT_CHOICES.items() if name in record}
         if kind is BlockOutcome:
             record["parts"] = tuple(
                 PartOutcome(**{**part, "status": InsertStatus(part["status"])}) for part in record["parts"]

@@ -40,6 +40,10 @@ class NoSuchColumnInTable(ClickHouseError):
     code, name = 16, "NO_SUCH_COLUMN_IN_TABLE"
 
 
+class NumberOfColumnsDoesntMatch(ClickHouseError):
+    code, name = 20, "NUMBER_OF_COLUMNS_DOESNT_MATCH"
+
+
 class BadArguments(ClickHouseError):
     code, name = 36, "BAD_ARGUMENTS"
 
@@ -102,6 +106,10 @@ class UnknownTable(ClickHouseError):
 
 class SqlSyntaxError(ClickHouseError):
     code, name = 62, "SYNTAX_ERROR"
+
+
+class UnknownFormat(ClickHouseError):
+    code, name = 73, "UNKNOWN_FORMAT"
 
 
 class UnknownDatabase(ClickHouseError):
@@ -258,6 +266,10 @@ class ReadonlySetting(ClickHouseError):
 
 class TableIsBeingRestarted(ClickHouseError):
     code, name = 733, "TABLE_IS_BEING_RESTARTED"
+
+
+class DeduplicationIsNotPossible(ClickHouseError):
+    code, name = 764, "DEDUPLICATION_IS_NOT_POSSIBLE"
 
 
 class KeeperException(ClickHouseError):

@@ -94,14 +94,21 @@ class PartitionKey:
 
         The block must have the columns that the key reads.
         """
+        numbers = self.row_numbers(block)
+        if not numbers:
+            return []
+        pieces = _pieces(block, [rows for _, rows in numbers])
+        return [(partition, rows) for (partition, _), rows in zip(numbers, pieces, strict=True)]
+
+    def row_numbers(self, block: pa.Table) -> list[tuple[str, np.ndarray]]:
+        """Which rows `split` gives to which partition, by their numbers in the block."""
         if block.num_rows == 0:
             return []
         if not self.key:
-            return [(UNPARTITIONED, block)]
+            return [(UNPARTITIONED, np.arange(block.num_rows))]
         columns = [_KeyColumn(expression.compute(block), block.num_rows) for expression in self.key.expressions]
         groups = _groups([column.codes() for column in columns])
-        ids = [partition_id([column.element(int(rows[0])) for column in columns]) for rows in groups]
-        return list(zip(ids, _pieces(block, groups), strict=True))
+        return [(partition_id([column.element(int(rows[0])) for column in columns]), rows) for rows in groups]
 
     def value_of(self, partition_id: str) -> str:
         """The value as `id_of` takes it, as far as the id tells it: no key, or one whole number or Date; else ""."""

@@ -18,7 +18,8 @@ from functools import partial
 from coordinator.api import CoordinationError
 from replica.commands import InsertStatus
 from replica.errors import BadArguments, ClickHouseError, KeeperException, TableIsReadOnly
-from replica.insert.commit import PartCommit, Piece
+from replica.insert.commit import PartCommit
+from replica.insert.piece import Piece
 from replica.part_name import PartName
 from replica.session import ServerSession
 from replica.storage.file_names import INSERT_PREFIX, table_folder
@@ -113,7 +114,7 @@ async def _attach(state: TableState, name: PartName) -> None:
         log.error("%s: part %s is broken and stays detached: %s", state.full_name, name, problem)
         await _rename(state, name, f"broken_{name}")
         return
-    piece = Piece(name.partition_id, image, (f"{name.partition_id}_restored_{name}",))
+    piece = Piece.of_part(name.partition_id, image, f"{name.partition_id}_restored_{name}")
     temporary = await state.store.write_temporary(INSERT_PREFIX, image)
     outcome = await PartCommit(state, piece, temporary).run()
     if outcome.status not in (InsertStatus.STORED, InsertStatus.DUPLICATE):

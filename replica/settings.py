@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from replica.dedup.hashes import DeduplicationVersion
 from replica.errors import BadArguments, UnknownSetting
 from replica.log_entry import NEWEST_FORMAT_VERSION, USUAL_FORMAT_VERSION
 
@@ -22,7 +23,7 @@ class Setting:
     """What is known of one setting of a table. `type` is ClickHouse's; `tier` says how far it is to be trusted."""
 
     name: str
-    default: int | float
+    default: int | float | DeduplicationVersion
     description: str
     type: str
     least: int
@@ -30,8 +31,12 @@ class Setting:
     readonly: bool
     tier: str
 
-    def value_of(self, text: str) -> int | float:
-        """Raises BadArguments for text that is no whole number within the setting's limits, or no ratio."""
+    def value_of(self, text: str) -> int | float | DeduplicationVersion:
+        """Raises BadArguments for text that is no number within the setting's limits, or none of its names."""
+        if isinstance(self.default, DeduplicationVersion):
+            if text not in list(DeduplicationVersion):
+                raise BadArguments(f"Setting {self.name} is one of {', '.join(DeduplicationVersion)}, not {text!r}")
+            return DeduplicationVersion(text)
         if isinstance(self.default, float):
             if not _RATIO.fullmatch(text):
                 raise BadArguments(f"Setting {self.name} takes a number like 0.5, not {text!r}")
@@ -77,7 +82,7 @@ def _switch(default: int, description: str) -> int:
 @dataclass(frozen=True, slots=True)
 class MergeTreeSettings:
     """Settings of one table (`SETTINGS` of CREATE TABLE; ClickHouse: MergeTreeSettings.cpp). Whole numbers, but the
-    ratio."""
+    ratio and `insert_deduplication_version`, which is a setting of the server there."""
 
     index_granularity: int = _setting(
         8192, "stands in the `metadata` znode, where replicas must agree on it", least=1, readonly=True
@@ -86,6 +91,25 @@ class MergeTreeSettings:
     replicated_deduplication_window: int = _setting(10000, "so many block ids are kept; 0: no deduplication")
     replicated_deduplication_window_seconds: int = _setting(
         3600, "and no block id that is so much older than the newest"
+    )
+    replicated_deduplication_window_for_async_inserts: int = _setting(
+        10000, "so many ids stay in `async_blocks`, which only older versions of deduplication write"
+    )
+    replicated_deduplication_window_seconds_for_async_inserts: int = _setting(
+        604_800, "and no id that is so much older than the newest there"
+    )
+    insert_deduplication_version: DeduplicationVersion = field(
+        default=DeduplicationVersion.NEW_UNIFIED_HASH,
+        metadata={
+            "default": DeduplicationVersion.NEW_UNIFIED_HASH,
+            "description": "which ids are checked and written: `old_separate_hashes` those in `blocks` and "
+            "`async_blocks`, `new_unified_hash` those in `deduplication_hashes`, `compatible_double_hashes` both",
+            "type": "InsertDeduplicationVersions",
+            "least": 0,
+            "most": 0,
+            "readonly": False,
+            "tier": "Production",
+        },
     )
     max_replicated_logs_to_keep: int = _setting(
         1000, "an inactive replica that is further behind is marked lost", type="NonZeroUInt64", least=1

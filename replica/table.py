@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -17,9 +17,10 @@ from coordinator.api import CoordinationError, CoordinatorUnreachable, Delete
 from replica.background.attach import check_up_parts
 from replica.background.restart import keep_active
 from replica.commands import BlockOutcome, CreateTable, InsertOptions, OptimizeTable, SyncMode
+from replica.dedup.tokens import SourceToken
 from replica.environment import PartFiles
 from replica.errors import BadDataPartName, ClickHouseError, KeeperException, TimeoutExceeded
-from replica.insert.sink import insert_block
+from replica.insert.sink import insert_block, insert_tokens
 from replica.macros import expanded
 from replica.optimize import Optimize
 from replica.part_name import PartName
@@ -123,6 +124,13 @@ class ReplicatedTable:
     async def insert(self, options: InsertOptions, source_number: int, block: pa.Table) -> BlockOutcome:
         with self.state.requests.insert():
             return await insert_block(self.state, options, source_number, block)
+
+    async def insert_together(
+        self, options: InsertOptions, tokens: Sequence[SourceToken], block: pa.Table
+    ) -> BlockOutcome:
+        """A block that several asynchronous inserts have put together, each with its token, in the order of rows."""
+        with self.state.requests.insert():
+            return await insert_tokens(self.state, options, tokens, block, is_async=True)
 
     async def optimize(self, command: OptimizeTable) -> list[dict[str, str]]:
         """Assign the merges that OPTIMIZE asks for and wait until this replica has their results.

@@ -30,12 +30,26 @@ class TableRequests:
     def insert(self) -> Iterator[None]:
         """An insert runs as long as the `with` block. Raises as `check`."""
         self.check()
+        with self._counted():
+            yield
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
         self._inserts += 1
         try:
             yield
         finally:
             self._inserts -= 1
             self._insert_ended.set()
+
+    async def run_to_its_end(self, storing: Coroutine[Any, Any, T]) -> T:
+        """The result of what an insert must not leave half-done: it goes on when who waits for it is cancelled."""
+
+        async def counted() -> T:
+            with self._counted():
+                return await storing
+
+        return await asyncio.shield(asyncio.create_task(counted()))
 
     async def wait_for(self, request: Coroutine[Any, Any, T]) -> T:
         """The result of a request that may be cut off. Raises Aborted when the table goes meanwhile."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from replica.blockers import Blockers
 from replica.commands import Action, CreateTable
+from replica.dedup.recent_ids import RecentIds
 from replica.environment import Environment
 from replica.errors import ChecksumDoesntMatch, CorruptedData, NoSuchDataPart, TableIsReadOnly
 from replica.insert.block_number import BlockNumbers
@@ -20,6 +21,7 @@ from replica.part_log import PartLog, TableOfEvents, TablePartLog
 from replica.part_name import PartName
 from replica.parts_to_check import PartsToCheck
 from replica.pools import Pools
+from replica.profile_events import CurrentMetrics, ProfileEvents
 from replica.queue import ReplicationQueue
 from replica.running_operations import RunningOperations
 from replica.session import ServerSession, SessionKeeper
@@ -41,6 +43,8 @@ class ServerShare:
     pools: Pools
     server_uuid: str
     part_log: PartLog = field(default_factory=PartLog)
+    events: ProfileEvents = field(default_factory=ProfileEvents)
+    metrics: CurrentMetrics = field(default_factory=CurrentMetrics)
 
 
 class TableState:
@@ -65,6 +69,7 @@ class TableState:
         self.store = store
         self.queue = ReplicationQueue()
         self.block_numbers = BlockNumbers(znodes)
+        self.recent_ids = RecentIds()
         self.queue_changed = asyncio.Event()
         self.queue_progress = asyncio.Condition()
         self.parts_changed = asyncio.Event()

@@ -180,6 +180,10 @@ class TableZnodes:
     def deduplication_hash(self, block_id: str) -> str:
         return f"{self.deduplication_hashes}/{block_id}"
 
+    def deduplication_directory(self, name: str) -> str:
+        """Where the ids of one generation are: `blocks`, `async_blocks` or `deduplication_hashes`."""
+        return f"{self.root}/{name}"
+
 
 def table_creation(table: TableZnodes, replica: ReplicaZnodes, contents: ReplicaContents) -> list[Operation]:
     """The multi that makes a new table together with its first replica."""

@@ -13,7 +13,7 @@ DOCUMENT = Path(__file__).parent.parent / "docs" / "settings.md"
 
 
 def test_the_document_lists_every_setting_with_its_default_and_description() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| ([\d.]+) \| (.+) \|$", DOCUMENT.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| ([\w.]+) \| (.+) \|$", DOCUMENT.read_text(), re.MULTILINE)
     assert rows == [(each.name, str(each.default), each.description) for each in SETTINGS.values()]
 
 

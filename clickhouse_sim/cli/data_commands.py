@@ -13,6 +13,7 @@ from clickhouse_sim.cli.options import cluster_folder, output_format, replica_op
 
 if TYPE_CHECKING:
     from clickhouse_sim.cli.render import Renderer
+    from replica.commands import InsertOptions
 
 
 @click.command()
@@ -60,6 +61,13 @@ def _read_statements(source: IO[str]) -> str:
     "--block-rows", type=click.IntRange(min=1), help="Rows of a block. Default: max_insert_block_size, 1048449."
 )
 @click.option("--token", default="", metavar="TEXT", help="insert_deduplication_token, instead of the rows' hash.")
+@click.option(
+    "--setting",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A setting of the INSERT, as SETTINGS in SQL takes it: deduplicate_insert=disable.",
+)
 @click.option("--null", "null_texts", multiple=True, metavar="TEXT", help="CSV: means NULL in a Nullable column.")
 @click.option("--no-header", is_flag=True, help="CSV: no header line; the columns are the table's, in order.")
 @cluster_folder
@@ -71,6 +79,7 @@ def insert(
     replica: str | None,
     block_rows: int | None,
     token: str,
+    settings: tuple[str, ...],
     null_texts: tuple[str, ...],
     no_header: bool,
     folder: Path,
@@ -92,5 +101,21 @@ def insert(
 
     if str(file) == "-" and input_format is None:
         raise click.UsageError("Say what comes from stdin: --input-format csv, parquet, jsonl or arrow.")
-    request = FileInsert(table, file, input_format, block_rows, token, header=not no_header, null_texts=null_texts)
+    options = _insert_options(token, settings)
+    request = FileInsert(table, file, input_format, block_rows, options, header=not no_header, null_texts=null_texts)
     run_insert(request, folder, replica, renderer)
+
+
+def _insert_options(token: str, settings: tuple[str, ...]) -> InsertOptions:
+    """Raises UsageError, UnknownSetting and BadArguments."""
+    from clickhouse_sim.sql.settings import insert_options
+
+    named = {"insert_deduplication_token": token} if token else {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise click.UsageError(f"--setting takes NAME=VALUE, not {setting!r}.")
+        if name in named:
+            raise click.UsageError(f"The setting {name} is given twice.")
+        named[name] = value
+    return insert_options(named)

@@ -6,9 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 
+from clickhouse_sim.cli.narration import narrate
 from clickhouse_sim.cli.render import Tell
-from replica.commands import BlockOutcome, InsertStatus, PartOutcome
+from replica.commands import BlockOutcome, InsertOptions, InsertStatus, PartOutcome
 from replica.errors import Aborted, ClickHouseError, NetworkError, UnknownStatusOfInsert
+from replica.insert.deduplication_mode import deduplication_of
+
+_USUAL = str(deduplication_of(InsertOptions()))
 
 
 def show_outcome(outcome: BlockOutcome, tell: Tell) -> None:
@@ -17,10 +21,20 @@ def show_outcome(outcome: BlockOutcome, tell: Tell) -> None:
         "block": outcome.source_number,
         "rows": outcome.rows,
         "status": outcome.status.value,
+        "deduplication": outcome.deduplication,
+        "data_hash_computations": outcome.data_hash_computations,
         "parts": [{**asdict(part), "status": part.status.value} for part in outcome.parts],
     }
     fates = ", ".join(_fate(part) for part in outcome.parts)
     tell(values, f"block {outcome.source_number:>4}  {outcome.rows:>9,} rows  {fates}")
+
+
+def narrate_deduplication(outcome: BlockOutcome) -> None:
+    """Say what an operator would not expect: which setting decided, and what the parts warn of."""
+    if outcome.deduplication not in ("", _USUAL):
+        narrate(f"Deduplication was {outcome.deduplication}.")
+    for warning in {part.warning: None for part in outcome.parts if part.warning}:
+        narrate(f"Warning: {warning}.")
 
 
 UNANSWERED = (NetworkError, Aborted, KeyboardInterrupt)
@@ -34,7 +48,14 @@ def told_if_unanswered(number: int, rows: int, tell: Tell) -> Iterator[None]:
         yield
     except UNANSWERED as end:
         why = end.message if isinstance(end, ClickHouseError) else "interrupted before it was answered"
-        values = {"block": number, "rows": rows, "status": InsertStatus.UNKNOWN.value, "parts": []}
+        values = {
+            "block": number,
+            "rows": rows,
+            "status": InsertStatus.UNKNOWN.value,
+            "deduplication": "",
+            "data_hash_computations": 0,
+            "parts": [],
+        }
         tell(values, f"block {number:>4}  {rows:>9,} rows  {InsertStatus.UNKNOWN.value}: {why}")
         raise
 
@@ -53,6 +74,9 @@ def refuse_unstored(outcome: BlockOutcome) -> None:
 
 def _fate(part: PartOutcome) -> str:
     match part.status:
+        case InsertStatus.STORED if part.removed_rows:
+            of = f" of {part.duplicate_of}" if part.duplicate_of else ""
+            return f"{part.part_name} without {part.removed_rows} duplicate rows{of}"
         case InsertStatus.STORED:
             return part.part_name
         case InsertStatus.DUPLICATE:

@@ -15,7 +15,13 @@ import click
 import pyarrow as pa
 
 from clickhouse_sim.cli.narration import counted, narrate
-from clickhouse_sim.cli.outcomes import UNANSWERED, refuse_unstored, show_outcome, told_if_unanswered
+from clickhouse_sim.cli.outcomes import (
+    UNANSWERED,
+    narrate_deduplication,
+    refuse_unstored,
+    show_outcome,
+    told_if_unanswered,
+)
 from clickhouse_sim.cli.progress import insert_progress
 from clickhouse_sim.cli.render import Renderer
 from clickhouse_sim.cli.writable import blaming_the_coordinator, told_why_it_waits
@@ -41,7 +47,7 @@ class FileInsert:
     file: Path
     input_format: str | None
     block_rows: int | None
-    token: str
+    options: InsertOptions
     header: bool
     null_texts: tuple[str, ...]
 
@@ -62,6 +68,7 @@ class _Tally:
     rows: int = 0
     blocks: Counter[InsertStatus] = field(default_factory=Counter)
     unanswered: int | None = None
+    last: BlockOutcome | None = None
 
     def add(self, outcome: BlockOutcome) -> None:
         self.rows += outcome.rows
@@ -92,14 +99,13 @@ def run_insert(request: FileInsert, folder: Path, replica: str | None, renderer:
     cluster = Cluster(ClusterFolder(folder))
     name, address = cluster.chosen_replica(replica)
     tally = _Tally()
-    options = InsertOptions(insert_deduplication_token=request.token)
     with EndpointClient(address) as client:
         try:
             schema = schema_of(client, database, table)
             blocks = _naming_blocks(read_blocks(request.file, schema, request.reading, _tell_missing), request)
             first = next(blocks, None)
             if first is not None:
-                with client.insert(database, table, first.schema, options) as insert:
+                with client.insert(database, table, first.schema, request.options) as insert:
                     waiting = partial(told_why_it_waits, cluster, name, address)
                     with blaming_the_coordinator(cluster):
                         _send(chain([first], blocks), insert, waiting, renderer, tally)
@@ -114,6 +120,8 @@ def run_insert(request: FileInsert, folder: Path, replica: str | None, renderer:
             _say_farewell(tally)
             raise
     narrate(f"{tally.sentence()} through {name}.")
+    if tally.last is not None:
+        narrate_deduplication(tally.last)
 
 
 def _require_usable(request: FileInsert) -> None:
@@ -165,4 +173,5 @@ def _send(
                 tally.unanswered = number
             refuse_unstored(outcome)
             tally.add(outcome)
+            tally.last = outcome
             advance(tally.rows, tally.blocks.total(), tally.blocks[InsertStatus.DUPLICATE])

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from clickhouse_sim.cli.listing import Listing
 from clickhouse_sim.cli.narration import counted, narrate
-from clickhouse_sim.cli.outcomes import UNANSWERED, refuse_unstored, show_outcome, told_if_unanswered
+from clickhouse_sim.cli.outcomes import (
+    UNANSWERED,
+    narrate_deduplication,
+    refuse_unstored,
+    show_outcome,
+    told_if_unanswered,
+)
 from clickhouse_sim.cli.render import Renderer
 from clickhouse_sim.cli.writable import blaming_the_coordinator, told_why_it_waits
 from clickhouse_sim.cluster.cluster import Cluster
 from clickhouse_sim.cluster.endpoint_client import EndpointClient
 from clickhouse_sim.cluster.errors import ClusterError, ClusterUnreachable
 from clickhouse_sim.cluster.folder import ClusterFolder
-from clickhouse_sim.sql.insert import InsertValues
+from clickhouse_sim.sql.insert import InsertStatement
 from clickhouse_sim.sql.optimize import Optimization
 from clickhouse_sim.sql.run import (
     DdlOutcome,
     answer,
+    blocks_of,
     create_table,
     describe,
     exists,
-    insert_of,
     optimize,
     run_on_each,
     show_tables,
@@ -60,24 +70,35 @@ def _run(statement: Statement, cluster: Cluster, replica: str | None, renderer: 
         return
     name, address = cluster.chosen_replica(replica)
     with EndpointClient(address) as client:
-        if isinstance(statement, InsertValues):
-            _insert(statement, client, told_why_it_waits(cluster, name, address), renderer)
+        if isinstance(statement, InsertStatement):
+            _insert(statement, client, partial(told_why_it_waits, cluster, name, address), renderer)
         else:
             _ask(statement, name, client, renderer)
 
 
 def _insert(
-    statement: InsertValues, client: EndpointClient, waiting: AbstractContextManager[None], renderer: Renderer
+    statement: InsertStatement,
+    client: EndpointClient,
+    waiting: Callable[[], AbstractContextManager[None]],
+    renderer: Renderer,
 ) -> None:
-    with insert_of(statement, client) as (insert, block):
-        try:
-            with told_if_unanswered(0, block.num_rows, renderer.record), waiting:
-                outcome = insert.send(block)
-        except UNANSWERED:
-            narrate("Whether the rows were stored is not known; the same statement, run again, recognises them.")
-            raise
-    show_outcome(outcome, renderer.record)
-    refuse_unstored(outcome)
+    """Insert block by block; nothing begins when the first does not fit."""
+    blocks = blocks_of(statement, client, sys.stdin.buffer)
+    first = next(blocks, None)
+    if first is None:
+        narrate("There were no rows to insert.")
+        return
+    with client.insert(statement.database, statement.table, first.schema, statement.options) as insert:
+        for number, block in enumerate(chain([first], blocks)):
+            try:
+                with told_if_unanswered(number, block.num_rows, renderer.record), waiting():
+                    outcome = insert.send(block)
+            except UNANSWERED:
+                narrate("Whether the rows were stored is not known; the same statement, run again, recognises them.")
+                raise
+            show_outcome(outcome, renderer.record)
+            refuse_unstored(outcome)
+    narrate_deduplication(outcome)
 
 
 def _ask(

@@ -59,6 +59,12 @@ def read_blocks(
     return _blocks(path, format_of(path, reading), schema, reading, tell_missing)
 
 
+def read_data(source: BinaryIO, schema: TableSchema, reading: Reading) -> Iterator[pa.Table]:
+    """The same of rows that come with a statement, in the format that `reading` names."""
+    assert reading.format is not None
+    return (complete(block, schema) for block in _read(source, reading.format, schema, reading))
+
+
 def format_of(path: Path, reading: Reading) -> str:
     """The name of the format. Raises BadArguments for an unknown one, and for options that it has no use for."""
     name = reading.format or _by_ending(path)

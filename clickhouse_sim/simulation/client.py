@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 from clickhouse_sim.simulation.network import Answer, Network
 from clickhouse_sim.simulation.recording import Recording
 from replica.commands import BlockOutcome, Command, InsertOptions, InsertStatus, from_json, to_json
+from replica.dedup.tokens import SourceToken
 from replica.errors import BadArguments, ClickHouseError, NetworkError
 from replica.server import DEFAULT_DATABASE, Server
 
@@ -35,8 +36,13 @@ def answer_with(server: Server) -> Answer:
                 return json.dumps(await server.execute(from_json(record["command"]))).encode()
             case "insert":
                 options = from_json(record["options"])
-                outcome = await server.insert(DEFAULT_DATABASE, record["table"], options, 0, _to_table(payload))
+                number = record["source_number"]
+                outcome = await server.insert(DEFAULT_DATABASE, record["table"], options, number, _to_table(payload))
                 return to_json(outcome).encode()
+            case "insert together":
+                tokens = [SourceToken(rows, by_user) for rows, by_user in record["tokens"]]
+                table = server.table(DEFAULT_DATABASE, record["table"])
+                return to_json(await table.insert_together(InsertOptions(), tokens, _to_table(payload))).encode()
             case unknown:
                 raise BadArguments(f"a simulated server is not asked to {unknown}")
 
@@ -59,16 +65,29 @@ class SimulatedClient:
         with self._recorded(replica, json.loads(to_json(command))):
             await self._ask(replica, {"what": "execute", "command": to_json(command)}, b"")
 
-    async def insert(self, replica: str, table: str, options: InsertOptions, block: pa.Table) -> BlockOutcome:
+    async def insert(
+        self, replica: str, table: str, options: InsertOptions, block: pa.Table, source_number: int = 0
+    ) -> BlockOutcome:
         """Raises ClickHouseError; NetworkError when no answer came in time: the block may be stored or not."""
-        header = {"what": "insert", "table": table, "options": to_json(options)}
-        with self._recorded(replica, {"what": "insert", "into": table, "rows": str(_ends(block))}) as answered:
+        header = {"what": "insert", "table": table, "options": to_json(options), "source_number": source_number}
+        return await self._outcome(replica, header, block)
+
+    async def insert_together(
+        self, replica: str, table: str, tokens: Sequence[SourceToken], block: pa.Table
+    ) -> BlockOutcome:
+        """Several inserts in one block, each with its token; raises as `insert`."""
+        listed = [(token.rows, token.by_user) for token in tokens]
+        return await self._outcome(replica, {"what": "insert together", "table": table, "tokens": listed}, block)
+
+    async def _outcome(self, replica: str, header: dict[str, Any], block: pa.Table) -> BlockOutcome:
+        told = {"what": "insert", "into": header["table"], "rows": str(_ends(block))}
+        with self._recorded(replica, told) as answered:
             outcome = from_json(await self._ask(replica, header, _to_bytes(block)))
             assert isinstance(outcome, BlockOutcome)
             answered(*_verdict(outcome))
         return outcome
 
-    async def _ask(self, replica: str, header: dict[str, str], payload: bytes) -> bytes:
+    async def _ask(self, replica: str, header: dict[str, Any], payload: bytes) -> bytes:
         question = json.dumps(header).encode() + b"\n" + payload
         try:
             async with asyncio.timeout(self._deadline_seconds):

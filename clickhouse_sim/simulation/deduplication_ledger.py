@@ -1,4 +1,4 @@
-"""Watches the deduplication ids of the table from outside the faults: which are forgotten, and whether they may be.
+"""Watches the deduplication ids of one generation from outside the faults: which are forgotten, and may they be?
 
 An id that is forgotten lets its block in once more. So a block may be there as many times more as its id was
 forgotten, and no id may be forgotten inside of the window.
@@ -11,6 +11,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from coordinator.api import Session, Stat, Watch
+from replica.background.deduplication_window import window_of
+from replica.dedup.hashes import HashKind
 from replica.settings import MergeTreeSettings
 from replica.znodes import TableZnodes
 
@@ -28,9 +30,10 @@ class _Seen:
 class DeduplicationLedger:
     """What has become of each id: how often it was `forgotten`, by name, and which went `too_early`."""
 
-    def __init__(self, table: TableZnodes, settings: MergeTreeSettings) -> None:
-        self._table = table
-        self._settings = settings
+    def __init__(self, table: TableZnodes, settings: MergeTreeSettings, kind: HashKind = HashKind.UNIFIED) -> None:
+        self.kind = kind
+        self._directory = table.deduplication_directory(kind)
+        self._size, self._seconds = window_of(kind, settings)
         self._seen: dict[str, _Seen] = {}
         self._one_at_a_time = asyncio.Lock()
         self.forgotten: Counter[str] = Counter()
@@ -46,8 +49,8 @@ class DeduplicationLedger:
     async def look(self, session: Session, watch: Watch | None = None) -> None:
         """Note what has changed."""
         async with self._one_at_a_time:
-            names = await session.children(self._table.deduplication_hashes, watch)
-            found = await session.get_many([self._table.deduplication_hash(name) for name in names])
+            names = await session.children(self._directory, watch)
+            found = await session.get_many([f"{self._directory}/{name}" for name in names])
             answers = zip(names, found, strict=True)
             self._note({name: _Seen(name, answer[1]) for name, answer in answers if answer is not None})
 
@@ -80,7 +83,4 @@ class DeduplicationLedger:
         """Whether the window that has these other ids holds this one."""
         newer = {other.name for other in others if other.order > each.order}
         newest = max(other.stat.ctime for other in others)
-        return (
-            len(newer) < self._settings.replicated_deduplication_window
-            and newest - each.stat.ctime <= 1000 * self._settings.replicated_deduplication_window_seconds
-        )
+        return len(newer) < self._size and newest - each.stat.ctime <= 1000 * self._seconds

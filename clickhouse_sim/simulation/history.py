@@ -29,11 +29,13 @@ from clickhouse_sim.simulation.properties.after_healing import (
     check_equal_parts,
     check_every_acknowledged_block_once,
     check_forgotten,
+    check_ids_have_their_rows,
     check_loss_is_told,
     check_nothing_left_over,
     check_parts_on_disk,
     check_queue,
     check_settings,
+    ids_of_blocks,
 )
 from clickhouse_sim.simulation.properties.broken import PropertyBroken
 from clickhouse_sim.simulation.properties.followed import FollowedProperties
@@ -41,7 +43,9 @@ from clickhouse_sim.simulation.recording import Recording
 from clickhouse_sim.simulation.standard_table import DEFINITION, TABLE
 from clickhouse_sim.simulation.tape import Tape
 from coordinator.api import Session
+from replica.dedup.hashes import DeduplicationVersion, HashKind
 from replica.errors import ChecksumDoesntMatch, CorruptedData
+from replica.server import DEFAULT_DATABASE
 from replica.settings import MergeTreeSettings, ServerSettings
 
 REPLICAS = ["r1", "r2", "r3"]
@@ -59,6 +63,15 @@ POOLS = (
 OLDER = MappingProxyType({"max_log_entry_format_version": "5"})
 
 LONGEST_CONVERGENCE_SECONDS = 900
+
+# An upgrade goes through these steps, each with replicas of two versions at most; to leave out the middle one would
+# let a retry through.
+_STEPS_OF_AN_UPGRADE = (
+    (DeduplicationVersion.OLD_SEPARATE_HASHES,),
+    (DeduplicationVersion.OLD_SEPARATE_HASHES, DeduplicationVersion.COMPATIBLE_DOUBLE_HASHES),
+    (DeduplicationVersion.COMPATIBLE_DOUBLE_HASHES, DeduplicationVersion.NEW_UNIFIED_HASH),
+    (DeduplicationVersion.NEW_UNIFIED_HASH,),
+)
 
 
 class DidNotConverge(Exception):
@@ -97,6 +110,8 @@ FORGETFUL = Plan(
             "max_replicated_logs_to_keep": "10",
             "replicated_deduplication_window": "20",
             "replicated_deduplication_window_seconds": "60",
+            "replicated_deduplication_window_for_async_inserts": "20",
+            "replicated_deduplication_window_seconds_for_async_inserts": "60",
             "old_parts_lifetime": "30",
             "cleanup_delay_period": "5",
             "max_cleanup_delay_period": "20",
@@ -126,7 +141,8 @@ class Report:
     """What a history was: equal seeds give equal reports.
 
     `trimmed_entries` were cut off the log; `lost_replicas` counts the times that one was marked lost, and cloned;
-    `stored_again` the parts of blocks that were stored once more because their ids had been forgotten meanwhile.
+    `stored_again` the parts of blocks that were stored once more because their ids had been forgotten meanwhile;
+    `rewritten_parts` were written anew without the rows that were there already.
     `lost_parts` were replaced by empty ones, and `missing_rows` were acknowledged and are gone for ever.
     """
 
@@ -140,6 +156,8 @@ class Report:
     lost_replicas: int
     forgotten_ids: int
     stored_again: int
+    rewritten_parts: int
+    deduplication_versions: dict[str, str]
     lost_parts: int
     missing_rows: int
 
@@ -163,7 +181,9 @@ class _History:
         self._history = InsertHistory()
         self._definition = replace(DEFINITION, settings=dict(plan.table_settings))
         self._settings = MergeTreeSettings.from_text(plan.table_settings)
-        self._ledger = DeduplicationLedger(TABLE, self._settings)
+        self._ledgers = [DeduplicationLedger(TABLE, self._settings, kind) for kind in HashKind]
+        versions = tape.choose("versions of deduplication", _STEPS_OF_AN_UPGRADE)
+        self._versions = {name: tape.choose("version of deduplication", versions) for name in REPLICAS}
         self._missing_rows = 0
 
     async def run(self) -> Report:
@@ -200,11 +220,12 @@ class _History:
         faults = Faults(
             self._world, self._tape, REPLICAS, self._cluster.start, longest_down, session.session_id, destruction
         )
-        keeping = asyncio.create_task(self._ledger.keep(session))
+        keeping = [asyncio.create_task(ledger.keep(session)) for ledger in self._ledgers]
         await self._play(faults)
         await self._converge(session)
         await self._forget(session)
-        keeping.cancel()
+        for task in keeping:
+            task.cancel()
         if self._plan.tree_is_lost:
             await self._lose_and_restore(session, faults)
         report = await self._report(session, faults)
@@ -224,7 +245,7 @@ class _History:
             faults.heal()
             await intervening
             if self._older is not None:  # its upgrade: it goes on where it had to stop
-                await self._cluster.restart_with(self._older, self._definition.settings)
+                await self._cluster.restart_with(self._older, self._settings_of(self._older))
             await let_everything_go(self._operator(), REPLICAS)
 
     async def _lose_and_restore(self, session: Session, faults: Faults) -> None:
@@ -232,7 +253,8 @@ class _History:
         self._followed.pause()
         await lose_tree(session, TABLE.root)
         self._followed.begin()
-        self._ledger.begin_anew()
+        for ledger in self._ledgers:
+            ledger.begin_anew()
         async with asyncio.TaskGroup() as group:
             for name in REPLICAS:
                 group.create_task(restore(self._operator(), name, session, TABLE.replica(name).root))
@@ -255,24 +277,39 @@ class _History:
             # Who is lost is set to 1, and to 0 when it has cloned; who joined began with 1. What is fetched again
             # raises the version too.
             lost_replicas=sum(answer[1].version // 2 for answer in lost if answer is not None and not destroys),
-            forgotten_ids=self._ledger.forgotten.total(),
-            stored_again=self._ledger.made_again,
+            forgotten_ids=sum(ledger.forgotten.total() for ledger in self._ledgers),
+            stored_again=sum(ledger.made_again for ledger in self._ledgers),
             lost_parts=int((await session.get(TABLE.lost_part_count))[0] or b"0"),
             missing_rows=self._missing_rows,
+            rewritten_parts=self._history.rewritten_parts,
+            deduplication_versions={name: str(version) for name, version in self._versions.items()},
         )
 
     async def _create_table(self) -> None:
         client = self._operator()
         self._older = self._tape.choose("replica of an older release", (None, *REPLICAS))
         for name in REPLICAS:
-            settings = {**self._definition.settings, **(OLDER if name == self._older else {})}
+            settings = {**self._settings_of(name), **(OLDER if name == self._older else {})}
             await client.execute(name, replace(self._definition, settings=settings))
+
+    def _settings_of(self, name: str) -> dict[str, str]:
+        """Of a replica of the newest release."""
+        return {**self._definition.settings, "insert_deduplication_version": str(self._versions[name])}
 
     async def _insert(self, number: int) -> None:
         client = self._cluster.client(f"c{number}")
         first = number * self._plan.blocks_per_client
         blocks = range(first, first + self._plan.blocks_per_client)
-        await insert_blocks(client, self._tape, REPLICAS, blocks, self._plan.pause_seconds, self._history)
+        # Where rows are destroyed, two copies of them could not be told apart.
+        await insert_blocks(
+            client,
+            self._tape,
+            REPLICAS,
+            blocks,
+            self._plan.pause_seconds,
+            self._history,
+            rows_twice=not self._plan.destruction,
+        )
 
     async def _optimize(self) -> None:
         plan = self._plan
@@ -317,11 +354,14 @@ class _History:
         settings = self._settings
         period = settings.max_cleanup_delay_period + settings.cleanup_delay_period_random_add
         for _ in range(period + 1):
-            await self._ledger.look(session)
-            if not self._ledger.outside():
+            outside = []
+            for ledger in self._ledgers:
+                await ledger.look(session)
+                outside += ledger.outside()
+            if not outside:
                 return
             await asyncio.sleep(1)
-        raise PropertyBroken(WINDOW, f"not forgotten after a cleanup period: {self._ledger.outside()[:5]}")
+        raise PropertyBroken(WINDOW, f"not forgotten after a cleanup period: {outside[:5]}")
 
     async def _let_start_by_force(self, session: Session) -> None:
         for name in self._world.running:
@@ -330,19 +370,27 @@ class _History:
                     await let_start_by_force(session, TABLE, name, row["zookeeper_exception"])
 
     async def _broken_property(self, session: Session) -> PropertyBroken | None:
-        await self._ledger.look(session)
+        for ledger in self._ledgers:
+            await ledger.look(session)
+        forgotten = {
+            (ledger.kind, name): times for ledger in self._ledgers for name, times in ledger.forgotten.items()
+        }
+        structure = self._world.life(REPLICAS[0]).server.table(DEFAULT_DATABASE, "t").state.structure
+        blocks = list(ids_of_blocks(structure, self._history))
         gone = self._destruction.keys
         try:
+            for ledger in self._ledgers:
+                check_forgotten(ledger, blocks, gone)
             for name in REPLICAS:
                 server = self._world.life(name).server
-                check_forgotten(self._ledger, server, self._history, gone)
                 self._missing_rows = await check_every_acknowledged_block_once(
-                    name, server, self._history, self._ledger.forgotten, gone
+                    name, server, self._history, blocks, forgotten, gone
                 )
                 await check_loss_is_told(session, TABLE, self._missing_rows, gone)
+                await check_ids_have_their_rows(session, TABLE, name, server, blocks)
                 await check_parts_on_disk(session, name, server, TABLE)
                 check_queue(name, server)
-                check_settings(name, server, self._definition.settings)
+                check_settings(name, server, self._settings_of(name))
             await check_equal_parts(session, TABLE)
             await check_nothing_left_over(session, TABLE)
         except PropertyBroken as broken:

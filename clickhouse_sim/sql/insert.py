@@ -1,19 +1,33 @@
-"""INSERT … VALUES: from its tokens to one block of the table's types."""
+"""INSERT: what the rows are and where they come from; VALUES as one block of the table's types."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 
 import pyarrow as pa
 from sqlglot import TokenType
 
 from clickhouse_sim.formats.column_text import text_block
+from clickhouse_sim.sql.select import Query, is_stable, parse_select
 from clickhouse_sim.sql.settings import insert_options, parse_settings
 from clickhouse_sim.sql.tokens import Cursor, string_literal
-from replica.commands import InsertOptions
-from replica.errors import DuplicateColumn, NotImplementedInModel, SqlSyntaxError
+from replica.commands import InsertOptions, RowSource
+from replica.errors import DuplicateColumn, NotImplementedInModel, SqlSyntaxError, UnknownFormat
+from replica.quoting import did_you_mean
 from replica.schema import TableSchema
+
+FORMATS = {
+    "CSV": "csv",
+    "CSVWithNames": "csv",
+    "JSONEachRow": "jsonl",
+    "JSONLines": "jsonl",
+    "NDJSON": "jsonl",
+    "Parquet": "parquet",
+    "Arrow": "arrow",
+    "ArrowStream": "arrow",
+}
+"""ClickHouse's formats that the model reads, by the names that `clickhouse_sim.formats` has for them."""
 
 Value = bytes | None
 """A literal as the text that spells it; None is NULL."""
@@ -50,10 +64,36 @@ class InsertValues:
         )
 
 
-def parse_insert(cursor: Cursor) -> InsertValues:
-    """The rows that an INSERT … VALUES statement brings.
+@dataclass(frozen=True, slots=True)
+class InsertSelect:
+    """INSERT INTO database.table (columns) SELECT: the columns take the query's, one after the other."""
 
-    Raises SqlSyntaxError, UnknownSetting, and NotImplementedInModel for INSERT … SELECT, INSERT … FORMAT and for
+    database: str
+    table: str
+    columns: tuple[str, ...]
+    query: Query
+    options: InsertOptions
+
+
+@dataclass(frozen=True, slots=True)
+class InsertFormat:
+    """INSERT INTO database.table (columns) FORMAT: `data` as the statement has them, None: from standard input."""
+
+    database: str
+    table: str
+    columns: tuple[str, ...]
+    format: str
+    options: InsertOptions
+    data: str | None = None
+
+
+InsertStatement = InsertValues | InsertSelect | InsertFormat
+
+
+def parse_insert(cursor: Cursor) -> InsertStatement:
+    """What an INSERT statement brings; the data of a FORMAT are not in the cursor.
+
+    Raises SqlSyntaxError, UnknownSetting, UnknownFormat, what `parse_select` raises, and NotImplementedInModel for
     values that are not literals.
     """
     cursor.expect_words("INSERT")
@@ -65,11 +105,46 @@ def parse_insert(cursor: Cursor) -> InsertValues:
     columns = _column_list(cursor)
     options = insert_options(parse_settings(cursor)) if cursor.take_words("SETTINGS") else InsertOptions()
     if cursor.words() in (("SELECT",), ("WITH",)):
-        raise NotImplementedInModel("INSERT … SELECT is not in the model")
-    if cursor.words() == ("FORMAT",):
-        raise NotImplementedInModel("INSERT … FORMAT is not in the model: insert files with chsim insert TABLE FILE")
+        return _select(cursor, database, table, columns, options)
+    if cursor.take_words("FORMAT") and cursor.words() != ("VALUES",):
+        return InsertFormat(database, table, columns, _format_name(cursor), options)
     cursor.expect_words("VALUES")
     return InsertValues(database, table, columns, _rows(cursor), options)
+
+
+def _select(
+    cursor: Cursor, database: str, table: str, columns: tuple[str, ...], options: InsertOptions
+) -> InsertSelect:
+    text = _up_to_settings(cursor)
+    if cursor.take_words("SETTINGS"):
+        if options != InsertOptions():
+            raise SqlSyntaxError("SETTINGS are given twice: before and after the SELECT")
+        options = insert_options(parse_settings(cursor))
+    source = RowSource.STABLE_SELECT if is_stable(text) else RowSource.UNSTABLE_SELECT
+    return InsertSelect(database, table, columns, parse_select(text), replace(options, row_source=source))
+
+
+def _up_to_settings(cursor: Cursor) -> str:
+    """Step over a SELECT, up to its SETTINGS or the end; the text stepped over."""
+    first = cursor.position
+    while not cursor.at_end:
+        cursor.skip_balanced(("SETTINGS",))
+        assigned = cursor.tokens[cursor.position + 2 : cursor.position + 3]
+        if cursor.words() == ("SETTINGS",) and assigned and assigned[0].token_type is TokenType.EQ:
+            break
+        cursor.position += 1
+    return cursor.text_between(first, min(cursor.position, len(cursor.tokens)))
+
+
+def _format_name(cursor: Cursor) -> str:
+    name = cursor.name("the name of a format")
+    if name not in FORMATS:
+        raise UnknownFormat(
+            f"Unknown format {name}.{did_you_mean(name, FORMATS)} The model reads {', '.join(FORMATS)}."
+        )
+    if not cursor.at_end:
+        raise cursor.error("the end of the statement")
+    return name
 
 
 def _column_list(cursor: Cursor) -> tuple[str, ...]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import BinaryIO
 
 import pyarrow as pa
 
-from clickhouse_sim.cluster.endpoint_client import EndpointClient, Insert
-from clickhouse_sim.sql.insert import InsertValues
+from clickhouse_sim.cluster.endpoint_client import EndpointClient
+from clickhouse_sim.formats.blocks import MAX_INSERT_BLOCK_SIZE
+from clickhouse_sim.formats.files import Reading, read_data
+from clickhouse_sim.sql.insert import FORMATS, InsertFormat, InsertSelect, InsertStatement, InsertValues
 from clickhouse_sim.sql.optimize import Optimization
 from clickhouse_sim.sql.select import Answer, Query, TableName, scanned
+from clickhouse_sim.sql.selected import selected_blocks
 from clickhouse_sim.sql.show import ExistsTable
 from replica.commands import (
     AlterSettings,
@@ -66,12 +70,24 @@ def schema_of(client: EndpointClient, database: str, table: str) -> TableSchema:
     )
 
 
-@contextmanager
-def insert_of(statement: InsertValues, client: EndpointClient) -> Iterator[tuple[Insert, pa.Table]]:
-    """The insert that is to be sent the rows, and them as its one block. Nothing begins when one does not fit."""
-    block = statement.block(schema_of(client, statement.database, statement.table))
-    with client.insert(statement.database, statement.table, block.schema, statement.options) as insert:
-        yield insert, block
+def blocks_of(statement: InsertStatement, client: EndpointClient, stdin: BinaryIO) -> Iterator[pa.Table]:
+    """The rows that are to be inserted, in blocks; a SELECT is run on the same replica.
+
+    Raises what is wrong with the statement at once, and on the way the errors of a value that does not fit.
+    """
+    schema = schema_of(client, statement.database, statement.table)
+    match statement:
+        case InsertValues():
+            return iter([statement.block(schema)])
+        case InsertSelect():
+            tables = {name: _scan(statement.query, name, client) for name in statement.query.tables}
+            return selected_blocks(statement.query.rows(tables), statement.columns, schema)
+        case InsertFormat():
+            listed = [schema.column(name) for name in statement.columns or schema.names]
+            source = stdin if statement.data is None else io.BytesIO(statement.data.encode())
+            header = statement.format != "CSV"
+            reading = Reading(MAX_INSERT_BLOCK_SIZE, FORMATS[statement.format], header)
+            return read_data(source, TableSchema(tuple(listed)), reading)
 
 
 def answer(query: Query, client: EndpointClient) -> Answer:

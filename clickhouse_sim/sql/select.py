@@ -7,7 +7,8 @@ Known differences from ClickHouse: a LEFT JOIN gives NULL where nothing matched 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -101,6 +102,18 @@ class Query:
 
         Raises UnknownIdentifier, IllegalTypeOfArgument and SqlSyntaxError for what only a run can find out.
         """
+        with self._engine(tables) as engine:
+            result = engine.execute(self.sql)
+            columns = tuple(column[0] for column in result.description)
+            return Answer(columns, tuple(tuple(row) for row in result.fetchall()))
+
+    def rows(self, tables: Mapping[TableName, pa.Table]) -> pa.Table:
+        """The answer as Arrow; raises as `run`."""
+        with self._engine(tables) as engine:
+            return engine.sql(self.sql).to_arrow_table()
+
+    @contextmanager
+    def _engine(self, tables: Mapping[TableName, pa.Table]) -> Iterator[duckdb.DuckDBPyConnection]:
         known = [column for rows in tables.values() for column in rows.column_names]
         for name in self.mentioned:
             if name not in known and name not in self.aliases:
@@ -111,9 +124,7 @@ class Query:
             for table, rows in tables.items():
                 engine.register(str(table), rows)
             try:
-                result = engine.execute(self.sql)
-                columns = tuple(column[0] for column in result.description)
-                return Answer(columns, tuple(tuple(row) for row in result.fetchall()))
+                yield engine
             except duckdb.Error as problem:
                 raise _translated(problem, known) from None
 
@@ -139,12 +150,30 @@ def parse_select(text: str) -> Query:
     if not isinstance(tree, exp.Query):
         raise SqlSyntaxError(f"not a SELECT: {text}")
     _refuse_foreign_parts(tree)
+    for ordered in tree.find_all(exp.Ordered):
+        if _is_all(ordered):
+            ordered.set("this", exp.var("ALL"))  # else it would be taken for a column of that name
     mentioned = _mentioned_columns(tree)
     takes_all = any(not isinstance(star.parent, CALLS) for star in tree.find_all(exp.Star))
     paths = znode_paths(tree)
     tables = _name_tables(tree)
     _name_columns(tree)
     return Query(tree.sql(dialect=_OverScans), tables, mentioned, _aliases(tree), takes_all, paths)
+
+
+def is_stable(text: str) -> bool:
+    """Whether a SELECT gives the same rows in the same order each time it runs over the same data: ORDER BY ALL.
+
+    ClickHouse: an order by less than all columns leaves open which of equal rows comes first.
+    """
+    order = parse(text).args.get("order")
+    return order is not None and [_is_all(each) for each in order.expressions] == [True]
+
+
+def _is_all(ordered: exp.Expr) -> bool:
+    """Whether this is the ALL of ORDER BY ALL."""
+    column = ordered.this
+    return isinstance(column, exp.Column) and not column.this.args.get("quoted") and column.name.upper() == "ALL"
 
 
 # --- what a query reads --------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from enum import StrEnum
 from typing import Any
 
 from sqlglot import TokenType
@@ -48,7 +49,7 @@ def insert_options(settings: Mapping[str, str]) -> InsertOptions:
 
     Raises UnknownSetting, which names the nearest one, and BadArguments for a value that does not fit.
     """
-    kinds = {field.name: type(field.default) for field in fields(InsertOptions)}
+    kinds = {field.name: type(field.default) for field in fields(InsertOptions) if field.name != "row_source"}
     for name in settings:
         if name not in kinds:
             raise UnknownSetting(
@@ -67,4 +68,8 @@ def _typed(name: str, value: str, kind: type) -> str | bool | int:
         if not value.isdecimal():
             raise BadArguments(f"setting {name} is a whole number, not {value!r}")
         return int(value)
+    if issubclass(kind, StrEnum):
+        if value not in list(kind):
+            raise BadArguments(f"setting {name} is one of {', '.join(kind)}, not {value!r}")
+        return kind(value)
     return value

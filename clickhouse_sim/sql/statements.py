@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from typing import TypeVar
 
 from clickhouse_sim.sql.alter import parse_alter
 from clickhouse_sim.sql.create import parse_create
 from clickhouse_sim.sql.drop import parse_drop
-from clickhouse_sim.sql.insert import InsertValues, parse_insert
+from clickhouse_sim.sql.inline_data import without_inline_data
+from clickhouse_sim.sql.insert import InsertFormat, InsertStatement, parse_insert
 from clickhouse_sim.sql.optimize import Optimization, parse_optimize
 from clickhouse_sim.sql.select import Query, parse_select
 from clickhouse_sim.sql.show import ExistsTable, ShowTables, parse_exists, parse_show
@@ -23,7 +25,7 @@ _BEGINNING = 40
 
 Ddl = CreateTable | DropTable | AlterCommand
 Question = Query | ShowTables | ShowCreateTable | ExistsTable | DescribeTable
-Statement = Ddl | InsertValues | Question | Optimization | SystemCommand
+Statement = Ddl | InsertStatement | Question | Optimization | SystemCommand
 
 # First words of statements that ClickHouse has and the model has not.
 _ABSENT = frozenset(
@@ -41,15 +43,19 @@ def parse_statements(text: str) -> list[Statement]:
     Raises SqlSyntaxError for an empty text or one that cannot be read, and what the parsers of the statements
     raise.
     """
+    text, data = without_inline_data(text)
     cursors = split_statements(text)
     if not cursors:
         raise SqlSyntaxError("there is no statement")
-    return [_parse_one_of(cursors, number) for number in range(len(cursors))]
+    statements = [_parse_one_of(cursors, number) for number in range(len(cursors))]
+    if data is not None and isinstance(statements[-1], InsertFormat):
+        statements[-1] = replace(statements[-1], data=data)
+    return statements
 
 
 def first_words(text: str) -> list[str]:
     """How each of the statements begins, to name it by."""
-    return [_beginning(cursor) for cursor in split_statements(text)]
+    return [_beginning(cursor) for cursor in split_statements(without_inline_data(text)[0])]
 
 
 def parse_table_name(text: str) -> tuple[str, str]:

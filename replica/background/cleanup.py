@@ -12,7 +12,7 @@ import logging
 
 from coordinator.api import CoordinationError, Delete, MultiFailed, NoNode, SessionLost
 from replica.background.cleanup_period import Cleaned, CleanupPeriod
-from replica.background.deduplication_window import DeduplicationWindow
+from replica.background.deduplication_window import DeduplicationWindows
 from replica.background.log_trimming import trim_log
 from replica.environment import drawn_factor
 from replica.errors import ClickHouseError, LogicalError
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 async def clean_up(state: TableState, session: ServerSession) -> None:
     """Clean up at once and then now and again, until the session is lost; other settings begin it anew."""
     period = CleanupPeriod(state.structure.settings)
-    window = DeduplicationWindow(state, session)
+    windows = DeduplicationWindows(state, session)
     while True:
         state.settings_changed.clear()
         settings = state.structure.settings
@@ -37,7 +37,7 @@ async def clean_up(state: TableState, session: ServerSession) -> None:
             cleaned = Cleaned(
                 parts=await remove_old_parts(state, session),
                 log_entries=await trim_log(state, session),
-                deduplication_ids=await window.forget_outside(),
+                deduplication_ids=await windows.forget_outside(),
             )
         except SessionLost:
             return

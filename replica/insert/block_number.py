@@ -22,11 +22,15 @@ from coordinator.api import (
     Operation,
     Set,
 )
-from replica.errors import TableIsReadOnly
+from replica.errors import TableIsReadOnly, UnexpectedNodeInZooKeeper
 from replica.session import ServerSession
-from replica.znodes import ReplicaZnodes, sequence_number
+from replica.znodes import ReplicaZnodes
 
 log = logging.getLogger(__name__)
+
+# The counter of sequential znodes is a signed number of 32 bits; past its end names would come again.
+LAST_BLOCK_NUMBER = 2**31 - 1
+HIGH_BLOCK_NUMBER = LAST_BLOCK_NUMBER // 10 * 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,16 @@ class BlockNumberLock:
     number: int
     path: str
     session: ServerSession
+
+    @property
+    def warning(self) -> str:
+        """What an operator should know of a number near the end of its counter, "" for any other."""
+        if self.number < HIGH_BLOCK_NUMBER:
+            return ""
+        return (
+            f"block number {self.number} is near the last one, {LAST_BLOCK_NUMBER}: before it comes, move the "
+            f"partition to a new table ({self.path.rpartition('/')[0]})"
+        )
 
     async def release(self) -> None:
         """Give the number back unused; it becomes a gap. A lock that cannot be removed dies with its session."""
@@ -47,9 +61,9 @@ class BlockNumberLock:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A deduplication id that exists already; no number was taken."""
+    """The znode of a deduplication id that exists already; no number was taken."""
 
-    block_id: str
+    path: str
 
 
 class BlockNumbers:
@@ -61,25 +75,38 @@ class BlockNumbers:
         self._known_partitions: set[str] = set()
 
     async def allocate(
-        self, session: ServerSession, partition_id: str, block_ids: Sequence[str]
+        self, session: ServerSession, partition_id: str, deduplication_paths: Sequence[str]
     ) -> BlockNumberLock | Conflict:
-        """The next number of the partition, in one round trip, or the first id that is taken.
+        """The next number of the partition, in one round trip, or the first znode of an id that is there.
 
-        Raises TableIsReadOnly when this replica was dropped, and CoordinationError.
+        Raises TableIsReadOnly when this replica was dropped, UnexpectedNodeInZooKeeper when the numbers are used up,
+        and CoordinationError.
         """
         await self._ensure_partition(session, partition_id)
-        checks: list[Operation] = [CheckNotExists(self._table.deduplication_hash(each)) for each in block_ids]
-        value = self._table.insert_lock_value if block_ids else self._table.other_lock_value
+        checks: list[Operation] = [CheckNotExists(each) for each in deduplication_paths]
+        value = self._table.insert_lock_value if checks else self._table.other_lock_value
         prefix = f"{self._table.partition(partition_id)}/block-"
         take_number = Create(prefix, value.encode(), ephemeral=True, sequential=True)
         try:
             path = (await session.multi([*checks, take_number]))[-1]
         except MultiFailed as failure:
             if failure.index < len(checks) and isinstance(failure.error, NodeExists):
-                return Conflict(block_ids[failure.index])
+                return Conflict(deduplication_paths[failure.index])
             raise failure.error from failure
         assert isinstance(path, str)
-        return BlockNumberLock(sequence_number(path), path, session)
+        return await self._checked(session, path, path.removeprefix(prefix))
+
+    async def _checked(self, session: ServerSession, path: str, digits: str) -> BlockNumberLock:
+        lock = BlockNumberLock(int(digits) if digits.isdecimal() else LAST_BLOCK_NUMBER + 1, path, session)
+        if lock.number > LAST_BLOCK_NUMBER:
+            await lock.release()
+            raise UnexpectedNodeInZooKeeper(
+                f"{path} is past {LAST_BLOCK_NUMBER}, the last block number that a partition can have: it takes no "
+                "more inserts. Move it to a new table"
+            )
+        if lock.warning:
+            log.warning("%s", lock.warning)
+        return lock
 
     async def _ensure_partition(self, session: ServerSession, partition_id: str) -> None:
         if partition_id in self._known_partitions:

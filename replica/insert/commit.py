@@ -2,37 +2,48 @@
 
 ClickHouse: ReplicatedMergeTreeSink.cpp, `commitPart`. Two round trips when nothing conflicts: the block number,
 then one multi that writes the log entry, frees the number's lock, creates the deduplication ids (the real guard:
-two replicas can both have passed the first check) and the part's own znode.
+two replicas can both have passed the first check) and the part's own znode. An id that is there already costs its
+token's rows: the part is written anew without them and tried again, until nothing conflicts or nothing is left.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from coordinator.api import CoordinationError, Create, Delete, MultiFailed, NodeExists, NoNode, Operation, SessionLost
 from replica.commands import InsertStatus, PartOutcome
+from replica.dedup.hashes import DeduplicationHash
 from replica.errors import ClickHouseError, QueryWasCancelled, TableIsReadOnly, UnexpectedZooKeeperError
 from replica.insert.block_number import BlockNumberLock, Conflict
+from replica.insert.piece import Piece
 from replica.insert.retries import KeeperRetries
 from replica.log_entry import EntryType, LogEntry
 from replica.part_log import error_code
 from replica.part_name import PartName
+from replica.profile_events import ProfileEvent
 from replica.session import ServerSession
-from replica.storage.part_files import PartImage
+from replica.storage.file_names import INSERT_PREFIX
 from replica.storage.part_store import StoredPart, TemporaryPart
 
 if TYPE_CHECKING:
     from replica.table_state import TableState
 
+# Where the ids stand among the operations of the commit.
+_FIRST_ID = 2
+
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """The rows of one partition of an inserted block, as a part without a name; at most one id so far."""
+class _Known:
+    """What the coordination service says of an id that is there: the part it names, and since when (ms since 1970).
 
-    partition_id: str
-    image: PartImage
-    block_ids: tuple[str, ...]
+    An id that conflicted and is gone when it is read names no part.
+    """
+
+    part_name: str = ""
+    since_ms: int = 0
 
 
 class _TryAgain(CoordinationError):
@@ -42,14 +53,17 @@ class _TryAgain(CoordinationError):
 class PartCommit:
     """Brings one written piece to its end.
 
-    `error_code` is the number in ErrorCodes.cpp of what hindered the last attempt, 0 if nothing did.
+    `piece` is what is tried at present: the whole one, or what is left of it after conflicts. `error_code` is the
+    number in ErrorCodes.cpp of what hindered the last attempt, 0 if nothing did.
     """
 
     def __init__(self, state: TableState, piece: Piece, temporary: TemporaryPart) -> None:
         self._state = state
-        self._piece = piece
+        self.piece = piece
         self._temporary = temporary
         self._retries = KeeperRetries(state.server.settings)
+        self._duplicates: dict[DeduplicationHash, _Known] = {}
+        self._rewrites = 0
         self.error_code = 0
 
     async def run(self) -> PartOutcome:
@@ -60,7 +74,9 @@ class PartCommit:
         while True:
             try:
                 self.error_code = 0
-                return await self._attempt()
+                outcome = await self._attempt()
+                if outcome is not None:
+                    return outcome
             except (TableIsReadOnly, SessionLost, _TryAgain) as problem:
                 self.error_code = error_code(problem)
                 if not await self._retries.wait():
@@ -69,12 +85,16 @@ class PartCommit:
                 self.error_code = error_code(problem)
                 return await self._not_stored(str(problem))
 
-    async def _attempt(self) -> PartOutcome:
-        state, piece = self._state, self._piece
+    async def _attempt(self) -> PartOutcome | None:
+        """One try: how it ended, or None when a smaller part is to be tried at once."""
+        state, piece = self._state, self.piece
         session = state.writable_session()
-        taken = await state.block_numbers.allocate(session, piece.partition_id, piece.block_ids)
+        if known := await self._known_by_hint(session):
+            return await self._without(known)
+        taken = await state.block_numbers.allocate(session, piece.partition_id, self._paths(piece.hashes))
         if isinstance(taken, Conflict):
-            return await self._duplicate(session, taken.block_id)
+            return await self._resolve(session, self._hash_at(taken.path))
+        state.server.metrics.allocated(taken.number)
         try:
             name = PartName.inserted(piece.partition_id, taken.number)
             part = await state.store.publish(self._temporary, name, state.now())
@@ -87,8 +107,8 @@ class PartCommit:
             self._temporary = await state.store.withdraw(part, piece.image)
             return await self._refused(session, taken, failure)
         except SessionLost:
-            return await self._find_out(part)
-        return self._stored(part)
+            return await self._find_out(part, taken)
+        return self._stored(part, taken)
 
     def _commit_operations(self, part: StoredPart, lock: BlockNumberLock) -> list[Operation]:
         znodes, name = self._state.znodes, str(part.name)
@@ -96,32 +116,34 @@ class PartCommit:
             type=EntryType.GET_PART,
             create_time=int(self._state.now()),
             source_replica=znodes.name,
-            block_id=",".join(self._piece.block_ids),
+            block_id="" if self.piece.is_async else ",".join(self.piece.block_ids),
             new_part=part.name,
         )
         return [
             Create(f"{znodes.table.log}/log-", entry.to_text().encode(), sequential=True),
             Delete(lock.path),
-            *(Create(znodes.table.deduplication_hash(each), name.encode()) for each in self._piece.block_ids),
+            *(Create(path, name.encode()) for path in self._paths(self.piece.hashes)),
             Create(znodes.part(name), part.header.to_bytes()),
         ]
 
-    async def _refused(self, session: ServerSession, lock: BlockNumberLock, failure: MultiFailed) -> PartOutcome:
+    async def _refused(
+        self, session: ServerSession, lock: BlockNumberLock, failure: MultiFailed
+    ) -> PartOutcome | None:
         """The commit was answered with no: the part has lost its name again, the lock is still there."""
-        first_id, past_ids = 2, 2 + len(self._piece.block_ids)
-        if first_id <= failure.index < past_ids and isinstance(failure.error, NodeExists):
+        hashes = self.piece.hashes
+        if _FIRST_ID <= failure.index < _FIRST_ID + len(hashes) and isinstance(failure.error, NodeExists):
             await lock.release()
-            return await self._duplicate(session, self._piece.block_ids[failure.index - first_id])
+            return await self._resolve(session, hashes[failure.index - _FIRST_ID])
         if failure.index == 1 and isinstance(failure.error, NoNode):
             raise QueryWasCancelled(
-                f"Insert into partition {self._piece.partition_id} was cancelled by a DROP or REPLACE of it"
+                f"Insert into partition {self.piece.partition_id} was cancelled by a DROP or REPLACE of it"
             ) from failure
         await lock.release()
         raise UnexpectedZooKeeperError(
             f"The commit of block number {lock.number} was refused: {failure}"
         ) from failure
 
-    async def _find_out(self, part: StoredPart) -> PartOutcome:
+    async def _find_out(self, part: StoredPart, lock: BlockNumberLock) -> PartOutcome:
         """The session died with the commit on its way: ask under a later one, which rules out a late arrival."""
         while True:
             session = self._state.server.sessions.current
@@ -134,24 +156,72 @@ class PartCommit:
             if not await self._retries.wait():
                 return self._unknown(part)
         if applied:
-            return self._stored(part)
-        self._temporary = await self._state.store.withdraw(part, self._piece.image)
+            return self._stored(part, lock)
+        self._temporary = await self._state.store.withdraw(part, self.piece.image)
         raise _TryAgain("the session was lost before the commit was applied")
+
+    # --- ids that are there already ----------------------------------------------------------------------------
+
+    def _paths(self, hashes: Sequence[DeduplicationHash]) -> list[str]:
+        table = self._state.znodes.table
+        return [f"{table.deduplication_directory(each.kind)}/{each.block_id}" for each in hashes]
+
+    def _hash_at(self, path: str) -> DeduplicationHash:
+        hashes = self.piece.hashes
+        return hashes[self._paths(hashes).index(path)]
+
+    async def _known_by_hint(self, session: ServerSession) -> dict[DeduplicationHash, _Known]:
+        """The ids that are there, if some are thought to be: one look may spare attempts that must fail.
+
+        Only an asynchronous insert looks, as in ClickHouse: a block of it has many ids, and conflicts come singly.
+        """
+        if self.piece.is_async and self._state.recent_ids.known(self._paths(self.piece.hashes)):
+            return await self._look(session)
+        return {}
+
+    async def _look(self, session: ServerSession) -> dict[DeduplicationHash, _Known]:
+        """Which of the ids are there at this moment, in one round trip."""
+        hashes = self.piece.hashes
+        paths = self._paths(hashes)
+        known: dict[DeduplicationHash, _Known] = {}
+        for each, path, answer in zip(hashes, paths, await session.get_many(paths), strict=True):
+            if answer is None:
+                self._state.recent_ids.missed(path)
+            else:
+                value, stat = answer
+                known[each] = _Known(value.decode("utf-8", "replace"), stat.ctime)
+                self._state.recent_ids.saw(path)
+        return known
+
+    async def _resolve(self, session: ServerSession, conflict: DeduplicationHash) -> PartOutcome | None:
+        """An id was there when it must not be. One conflict is told at a time, so look for the others, too."""
+        return await self._without({conflict: _Known(), **await self._look(session)})
+
+    async def _without(self, known: dict[DeduplicationHash, _Known]) -> PartOutcome | None:
+        """Go on without the rows that these ids stand for; the outcome when none are left."""
+        state = self._state
+        state.server.events.add(ProfileEvent.DUPLICATED_INSERTED_BLOCKS, len(known))
+        self._duplicates |= known
+        smaller = await state.environment.workers.run("rewrite part", partial(self.piece.without, set(known)))
+        if smaller is None:
+            return await self._duplicate()
+        temporary = await state.store.write_temporary(INSERT_PREFIX, smaller.image)
+        await state.store.discard(self._temporary)
+        self.piece, self._temporary = smaller, temporary
+        self._rewrites += 1
+        return None
 
     # --- the four ends ---------------------------------------------------------------------------------------
 
-    def _stored(self, part: StoredPart) -> PartOutcome:
+    def _stored(self, part: StoredPart, lock: BlockNumberLock) -> PartOutcome:
         self._state.activate(part)
-        return self._outcome(InsertStatus.STORED, part_name=str(part.name))
+        for path in self._paths(self.piece.hashes):
+            self._state.recent_ids.saw(path)
+        return self._outcome(InsertStatus.STORED, part_name=str(part.name), warning=lock.warning)
 
-    async def _duplicate(self, session: ServerSession, block_id: str) -> PartOutcome:
-        try:
-            value, _ = await session.get(self._state.znodes.table.deduplication_hash(block_id))
-            part_name = value.decode("utf-8", "replace")
-        except NoNode:
-            part_name = ""
+    async def _duplicate(self) -> PartOutcome:
         await self._state.store.discard(self._temporary)
-        return self._outcome(InsertStatus.DUPLICATE, part_name=part_name)
+        return self._outcome(InsertStatus.DUPLICATE, part_name=self._duplicate_of(), removed_rows=self.piece.rows)
 
     async def _not_stored(self, error: str) -> PartOutcome:
         await self._state.store.discard(self._temporary)
@@ -166,12 +236,31 @@ class PartCommit:
             error="the session was lost during the commit and no later one answered; insert the same block again",
         )
 
-    def _outcome(self, status: InsertStatus, *, part_name: str = "", error: str = "") -> PartOutcome:
+    def _duplicate_of(self) -> str:
+        names = {known.part_name: None for known in self._duplicates.values() if known.part_name}
+        return ", ".join(names)
+
+    def _outcome(
+        self,
+        status: InsertStatus,
+        *,
+        part_name: str = "",
+        error: str = "",
+        warning: str = "",
+        removed_rows: int | None = None,
+    ) -> PartOutcome:
+        piece = self.piece
+        since = [known.since_ms for known in self._duplicates.values() if known.since_ms]
         return PartOutcome(
-            partition_id=self._piece.partition_id,
+            partition_id=piece.partition_id,
             status=status,
-            rows=self._piece.image.rows,
+            rows=piece.rows,
             part_name=part_name,
-            block_id="".join(self._piece.block_ids[:1]),
+            block_id=",".join(piece.block_ids),
             error=error,
+            removed_rows=piece.removed_rows if removed_rows is None else removed_rows,
+            rewrites=self._rewrites,
+            duplicate_of=self._duplicate_of(),
+            duplicate_since=min(since, default=0) / 1000,
+            warning=warning,
         )

@@ -1,4 +1,4 @@
-"""One inserted block: checked, hashed once, split by partition, written, and committed piece by piece.
+"""One inserted block: checked, split by partition, hashed once, written, and committed piece by piece.
 
 ClickHouse: ReplicatedMergeTreeSink.cpp, `consume`. A block is not atomic over its partitions: pieces are
 committed one after another, and the first that fails ends the block. Deduplication makes the retry safe.
@@ -7,23 +7,37 @@ committed one after another, and the first that fails ends the block. Deduplicat
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
 
 from replica.commands import BlockOutcome, InsertOptions, InsertStatus, PartOutcome
-from replica.dedup.block_id import block_id, insert_extension
+from replica.dedup.hashes import DeduplicationVersion
+from replica.dedup.info import DeduplicationInfo
+from replica.dedup.tokens import SourceToken
 from replica.environment import PartCodec
 from replica.errors import InsertWasDeduplicated, TooManyParts, UnknownStatusOfInsert
-from replica.expression import complete, sort_block
-from replica.insert.commit import PartCommit, Piece
+from replica.insert.commit import PartCommit
+from replica.insert.deduplication_mode import Deduplication, deduplication_of
+from replica.insert.piece import Piece, Recipe, pieces_of
 from replica.part_log import PartEventType
+from replica.profile_events import ProfileEvent
 from replica.schema import conform
+from replica.settings import MergeTreeSettings
 from replica.storage.file_names import INSERT_PREFIX
-from replica.storage.part_files import build_part
 from replica.storage.part_store import TemporaryPart
 from replica.table_state import TableState
 from replica.table_structure import TableStructure
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedBlock:
+    """A block as parts without names; `computations` is how often data were hashed for that."""
+
+    pieces: tuple[Piece, ...]
+    computations: int
 
 
 async def insert_block(
@@ -31,30 +45,47 @@ async def insert_block(
 ) -> BlockOutcome:
     """Insert the block, the `source_number`-th (from 0) of its INSERT.
 
-    Before anything is written, raises TooManyParts and the ClickHouseError of a block that does not fit the table.
-    What happens later is told in the outcome, piece by piece.
+    Before anything is written, raises TooManyParts, DeduplicationIsNotPossible and the ClickHouseError of a block
+    that does not fit the table. What happens later is told in the outcome, piece by piece.
     """
+    token = SourceToken(block.num_rows, options.insert_deduplication_token, source_number)
+    return await insert_tokens(state, options, [token], block)
+
+
+async def insert_tokens(
+    state: TableState,
+    options: InsertOptions,
+    tokens: Sequence[SourceToken],
+    block: pa.Table,
+    *,
+    is_async: bool = False,
+) -> BlockOutcome:
+    """Insert a block that several inserts have put together, each with its token, in the order of their rows.
+
+    Raises as `insert_block`.
+    """
+    source_number = max(token.source_number for token in tokens)
     if source_number == 0:
         _refuse_too_many_parts(state)
-    environment = state.environment
     started = state.now()
-    job = partial(prepare_pieces, state.structure, environment.codec, options, source_number, block)
-    pieces = await environment.workers.run("prepare insert", job)
-    try:
-        written = await _write(state, pieces)
-    except OSError as problem:
-        error = f"the block could not be written: {problem}"
-        return BlockOutcome(source_number, block.num_rows, tuple(_not_stored(piece, error) for piece in pieces))
-    outcomes: list[PartOutcome] = []
-    for piece, temporary in written:
-        if outcomes and outcomes[-1].status in (InsertStatus.NOT_STORED, InsertStatus.UNKNOWN):
-            await state.store.discard(temporary)
-            outcomes.append(_not_stored(piece, "not tried, because an earlier partition of the same block failed"))
-        else:
-            commit = PartCommit(state, piece, temporary)
-            outcomes.append(await commit.run())
-            _tell(state, piece, outcomes[-1], commit.error_code, started)
-    return BlockOutcome(source_number, block.num_rows, tuple(outcomes))
+    deduplication = _deduplication(state.structure.settings, options, is_async)
+    environment = state.environment
+    job = partial(
+        prepare_block, state.structure, environment.codec, tokens, block, deduplication.enabled, is_async=is_async
+    )
+    prepared = await environment.workers.run("prepare insert", job)
+    if prepared.computations:
+        state.server.events.add(ProfileEvent.DUPLICATION_DATA_HASH_COMPUTATIONS, prepared.computations)
+    storing = _store(state, prepared.pieces, started)
+    parts = await state.requests.run_to_its_end(storing)
+    return BlockOutcome(source_number, block.num_rows, parts, str(deduplication), prepared.computations)
+
+
+def _deduplication(settings: MergeTreeSettings, options: InsertOptions, is_async: bool) -> Deduplication:
+    window = settings.replicated_deduplication_window
+    if is_async and settings.insert_deduplication_version is DeduplicationVersion.OLD_SEPARATE_HASHES:
+        window = settings.replicated_deduplication_window_for_async_inserts
+    return deduplication_of(options, is_async=is_async).in_table(window)
 
 
 def _refuse_too_many_parts(state: TableState) -> None:
@@ -69,33 +100,44 @@ def _refuse_too_many_parts(state: TableState) -> None:
             )
 
 
-def prepare_pieces(
-    structure: TableStructure, codec: PartCodec, options: InsertOptions, source_number: int, block: pa.Table
-) -> list[Piece]:
+def prepare_block(
+    structure: TableStructure,
+    codec: PartCodec,
+    tokens: Sequence[SourceToken],
+    block: pa.Table,
+    deduplicated: bool,
+    *,
+    is_async: bool = False,
+) -> PreparedBlock:
     """The parts that the block makes, one a partition, without names. A pure job for the workers."""
     listed = conform(block, structure.schema)
-    if listed.num_rows == 0:
-        return []
-    extension = _extension(structure, options, source_number, listed)
-    complete_block = complete(listed, structure.schema)
-    return [
-        Piece(
-            partition_id,
-            build_part(sort_block(rows, structure.sorting_key), structure.schema, codec),
-            () if extension is None else (block_id(partition_id, extension),),
-        )
-        for partition_id, rows in structure.partition_key.split(complete_block)
-    ]
+    version = structure.settings.insert_deduplication_version
+    info = DeduplicationInfo(listed, structure.schema, tokens, version, is_async=is_async)
+    recipe = Recipe.of_table(structure, codec)
+    pieces = pieces_of(recipe, info, deduplicated=deduplicated) if listed.num_rows else []
+    return PreparedBlock(tuple(pieces), info.computations)
 
 
-def _extension(structure: TableStructure, options: InsertOptions, source_number: int, listed: pa.Table) -> str | None:
-    """What identifies the block to deduplication, None when deduplication is off."""
-    if not options.insert_deduplicate or structure.settings.replicated_deduplication_window == 0:
-        return None
-    return insert_extension(listed, structure.schema, source_number, options.insert_deduplication_token)
+async def _store(state: TableState, pieces: Sequence[Piece], started: float) -> tuple[PartOutcome, ...]:
+    """Write all pieces, then commit one after the other."""
+    try:
+        written = await _write(state, pieces)
+    except OSError as problem:
+        error = f"the block could not be written: {problem}"
+        return tuple(_not_stored(piece, error) for piece in pieces)
+    outcomes: list[PartOutcome] = []
+    for piece, temporary in written:
+        if outcomes and outcomes[-1].status in (InsertStatus.NOT_STORED, InsertStatus.UNKNOWN):
+            await state.store.discard(temporary)
+            outcomes.append(_not_stored(piece, "not tried, because an earlier partition of the same block failed"))
+        else:
+            commit = PartCommit(state, piece, temporary)
+            outcomes.append(await commit.run())
+            _tell(state, commit, outcomes[-1], started)
+    return tuple(outcomes)
 
 
-async def _write(state: TableState, pieces: list[Piece]) -> list[tuple[Piece, TemporaryPart]]:
+async def _write(state: TableState, pieces: Sequence[Piece]) -> list[tuple[Piece, TemporaryPart]]:
     """All pieces or none: raises OSError with nothing left on the disk."""
     written: list[tuple[Piece, TemporaryPart]] = []
     try:
@@ -109,17 +151,16 @@ async def _write(state: TableState, pieces: list[Piece]) -> list[tuple[Piece, Te
 
 
 def _not_stored(piece: Piece, error: str) -> PartOutcome:
-    return PartOutcome(
-        partition_id=piece.partition_id, status=InsertStatus.NOT_STORED, rows=piece.image.rows, error=error
-    )
+    return PartOutcome(partition_id=piece.partition_id, status=InsertStatus.NOT_STORED, rows=piece.rows, error=error)
 
 
-def _tell(state: TableState, piece: Piece, outcome: PartOutcome, error_code: int, started: float) -> None:
+def _tell(state: TableState, commit: PartCommit, outcome: PartOutcome, started: float) -> None:
     """Tell the part log how the piece ended."""
+    piece = commit.piece
     error, exception = {
         InsertStatus.STORED: (0, ""),
         InsertStatus.DUPLICATE: (InsertWasDeduplicated.code, f"Its rows are in part {outcome.part_name} already"),
-        InsertStatus.NOT_STORED: (error_code, outcome.error),
+        InsertStatus.NOT_STORED: (commit.error_code, outcome.error),
         InsertStatus.UNKNOWN: (UnknownStatusOfInsert.code, outcome.error),
     }[outcome.status]
     state.part_log.add(

@@ -21,6 +21,7 @@ from coordinator.api import (
     SessionLost,
     Set,
 )
+from replica.dedup.hashes import HashKind
 from replica.errors import ClickHouseError, NoReplicaHasPart
 from replica.operations.commit_part import nobody_has
 from replica.part_log import PartEventType
@@ -123,7 +124,7 @@ async def _ids_inside(state: TableState, session: ServerSession, name: PartName)
     """The znodes of the deduplication ids whose blocks went into the part, or into one that it covers."""
     table = state.znodes.table
     inside: list[str] = []
-    for folder in (table.deduplication_hashes, table.blocks):
+    for folder in map(table.deduplication_directory, HashKind):
         paths = [f"{folder}/{block_id}" for block_id in await session.children(folder)]
         for path, answer in zip(paths, await session.get_many(paths), strict=True):
             block = None if answer is None else PartName.try_parse(answer[0].decode("utf-8", "replace"))

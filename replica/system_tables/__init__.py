@@ -7,8 +7,10 @@ import pyarrow as pa
 from replica.errors import UnknownTable
 from replica.quoting import did_you_mean
 from replica.system_tables.asked import Asked, SystemTable
+from replica.system_tables.events import EVENTS
 from replica.system_tables.merge_tree_settings import MERGE_TREE_SETTINGS
 from replica.system_tables.merges import MERGES
+from replica.system_tables.metrics import METRICS
 from replica.system_tables.part_log import PART_LOG
 from replica.system_tables.parts import PARTS
 from replica.system_tables.replicas import REPLICAS
@@ -21,8 +23,10 @@ from replica.system_tables.zookeeper_log import ZOOKEEPER_LOG
 __all__ = ["SYSTEM_TABLES", "Asked", "SystemTable", "scan_system_table", "system_table"]
 
 SYSTEM_TABLES: dict[str, SystemTable] = {
+    "events": EVENTS,
     "merge_tree_settings": MERGE_TREE_SETTINGS,
     "merges": MERGES,
+    "metrics": METRICS,
     "part_log": PART_LOG,
     "parts": PARTS,
     "replicas": REPLICAS,

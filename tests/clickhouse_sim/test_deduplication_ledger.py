@@ -52,7 +52,7 @@ async def test_an_id_outside_of_the_window_may_go(ids: Ids) -> None:
     await ids.make("a", "b", "c", "d")
     assert ids.ledger.outside() == ["a", "b"]
     await ids.remove("a", "b")
-    check_forgotten(ids.ledger)
+    check_forgotten(ids.ledger, [], set())
     assert ids.ledger.outside() == []
     assert ids.ledger.forgotten == {"a": 1, "b": 1}
 
@@ -61,14 +61,14 @@ async def test_an_id_inside_of_the_window_may_not_go(ids: Ids) -> None:
     await ids.make("a", "b", "c")
     await ids.remove("b")
     with pytest.raises(PropertyBroken, match="b"):
-        check_forgotten(ids.ledger)
+        check_forgotten(ids.ledger, [], set())
 
 
 async def test_an_id_that_is_made_again_between_two_looks_was_forgotten(ids: Ids) -> None:
     await ids.make("a", "b", "c")
     await ids.session.delete(TABLE.deduplication_hash("a"))
     await ids.make("a")
-    check_forgotten(ids.ledger)
+    check_forgotten(ids.ledger, [], set())
     assert ids.ledger.forgotten == {"a": 1}
     assert ids.ledger.made_again == 1
     await ids.make("d")
@@ -86,4 +86,4 @@ async def test_changes_are_followed(ids: Ids) -> None:
         while not ids.ledger.forgotten:
             await asyncio.sleep(0.01)
     keeping.cancel()
-    check_forgotten(ids.ledger)
+    check_forgotten(ids.ledger, [], set())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,6 +38,16 @@ def test_what_is_forgotten_is_not_missed(seed: int) -> None:
     assert report.trimmed_entries > 100
     assert report.forgotten_ids > 100
     assert report.stored_again < report.forgotten_ids / 10  # a retry that comes later than the window holds
+
+
+def test_parts_are_rewritten_in_every_step_of_an_upgrade() -> None:
+    """Blocks of several tokens meet their own retries, whichever ids are written and checked."""
+    rewritten: Counter[str] = Counter()
+    for seed in range(1, 7):
+        report = simulate(seed, FORGETFUL)
+        rewritten[" ".join(sorted(set(report.deduplication_versions.values())))] += report.rewritten_parts
+    assert len(rewritten) >= 3
+    assert all(rewritten.values())
 
 
 def test_replicas_that_are_down_for_long_are_lost_and_clone() -> None:

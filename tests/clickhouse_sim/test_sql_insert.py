@@ -105,8 +105,9 @@ def test_settings_become_options() -> None:
         ("INSERT INTO t (i8) VALUES ()", "SYNTAX_ERROR", "a value"),
         ("INSERT INTO t (i8) VALUES", "SYNTAX_ERROR", "a row of values"),
         ("INSERT INTO t", "SYNTAX_ERROR", "VALUES"),
-        ("INSERT INTO t SELECT 1", "NOT_IMPLEMENTED", "SELECT"),
-        ("INSERT INTO t FORMAT CSV", "NOT_IMPLEMENTED", "chsim insert"),
+        ("INSERT INTO t FORMAT Csv", "UNKNOWN_FORMAT", "CSV"),
+        ("INSERT INTO t SETTINGS deduplicate_insert = 'x' VALUES (1)", "BAD_ARGUMENTS", "backward_compatible_choice"),
+        ("INSERT INTO t SETTINGS row_source = 'data' VALUES (1)", "UNKNOWN_SETTING", "row_source"),
         ("INSERT INTO FUNCTION file('x') VALUES (1)", "NOT_IMPLEMENTED", "FUNCTION"),
         (
             "INSERT INTO t SETTINGS insert_dedup_token = 'x' VALUES (1)",

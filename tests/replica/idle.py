@@ -10,10 +10,10 @@ from typing import Any
 
 from coordinator.api import Operation, Result
 from coordinator.local_client import LocalCoordinator
-from replica.commands import InsertOptions
+from replica.dedup.tokens import SourceToken
 from replica.environment import Environment
-from replica.insert.commit import Piece
-from replica.insert.sink import prepare_pieces
+from replica.insert.piece import Piece
+from replica.insert.sink import prepare_block
 from replica.log_entry import EntryType, LogEntry
 from replica.log_puller import LogPuller
 from replica.merge_assigner import MergeAssigner
@@ -124,7 +124,9 @@ def fetch_of(part: str, create_time: int = 1000) -> LogEntry:
 
 def piece_of(state: TableState, *keys: int) -> Piece:
     """The one piece that these rows of one partition make."""
-    (piece,) = prepare_pieces(state.structure, state.environment.codec, InsertOptions(), 0, rows(*keys))
+    block = rows(*keys)
+    token = SourceToken(block.num_rows)
+    (piece,) = prepare_block(state.structure, state.environment.codec, [token], block, deduplicated=True).pieces
     return piece
 
 

@@ -14,9 +14,10 @@ async def test_a_known_id_is_named_and_costs_no_number(cluster: Cluster) -> None
     async with idle_replica(cluster, "r1") as r1:
         numbers = BlockNumbers(r1.state.znodes)
         await r1.session.create(f"{ROOT}/deduplication_hashes/b")
-        assert await numbers.allocate(r1.session, "0", ["a", "b", "c"]) == Conflict("b")
+        a, b, c = (f"{ROOT}/deduplication_hashes/{name}" for name in "abc")
+        assert await numbers.allocate(r1.session, "0", [a, b, c]) == Conflict(b)
         assert await r1.session.children(f"{ROOT}/block_numbers/0") == []
-        taken = await numbers.allocate(r1.session, "0", ["a", "c"])
+        taken = await numbers.allocate(r1.session, "0", [a, c])
         assert isinstance(taken, BlockNumberLock)
         assert (taken.number, taken.path) == (0, f"{ROOT}/block_numbers/0/block-0000000000")
 

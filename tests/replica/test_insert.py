@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from coordinator.api import Create
-from replica.commands import InsertOptions, InsertStatus
+from replica.commands import DeduplicateInsert, InsertOptions, InsertStatus
 from replica.errors import ClickHouseError, NoSuchColumnInTable, TooManyParts
 from replica.log_entry import EntryType, LogEntry
 from tests.replica.cluster import IMPATIENT, ROOT, Cluster, Replica, eventually, rows
@@ -97,7 +97,7 @@ async def test_the_lock_says_what_holds_it(cluster: Cluster) -> None:
 
     state.store.publish = look  # type: ignore[method-assign]
     await r1.insert(rows(2))
-    await r1.insert(rows(4), insert_deduplicate=False)
+    await r1.insert(rows(4), deduplicate_insert=DeduplicateInsert.DISABLE)
     assert seen == [f"{ROOT}/temp/abandonable_lock-insert".encode(), f"{ROOT}/temp/abandonable_lock-other".encode()]
 
 
@@ -114,7 +114,7 @@ async def test_a_repeated_block_is_a_duplicate_of_its_part(cluster: Cluster) -> 
 async def test_deduplication_is_off_when_asked(cluster: Cluster) -> None:
     r1 = await one_replica(cluster)
     for _ in range(2):
-        assert (await r1.insert(rows(1), insert_deduplicate=False)).status is InsertStatus.STORED
+        assert (await r1.insert(rows(1), deduplicate_insert=DeduplicateInsert.DISABLE)).status is InsertStatus.STORED
     session = await cluster.session()
     assert await session.children(f"{ROOT}/deduplication_hashes") == []
 

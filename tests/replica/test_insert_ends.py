@@ -79,8 +79,8 @@ async def test_duplicate(inserting: Inserting) -> None:
 
 async def test_duplicate_of_a_part_whose_id_is_gone_meanwhile(inserting: Inserting) -> None:
     first = await inserting.insert(2)
-    session = inserting.replica.session
-    inserting.replica.before("get", lambda: session.delete(f"{ROOT}/deduplication_hashes/{first.block_id}"))
+    session, path = inserting.replica.session, f"{ROOT}/deduplication_hashes/{first.block_id}"
+    inserting.replica.before("get_many", lambda: session.delete(path))
     outcome = await inserting.insert(2)
     assert (outcome.status, outcome.part_name) == (InsertStatus.DUPLICATE, "")
 

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 
 from clickhouse_sim.simulation.deduplication_ledger import DeduplicationLedger
-from clickhouse_sim.simulation.insert_workload import InsertHistory, block_of
+from clickhouse_sim.simulation.insert_workload import ROWS_PER_BLOCK, InsertHistory, Way, block_of
 from clickhouse_sim.simulation.properties.broken import PropertyBroken
 from coordinator.api import Session
-from replica.dedup.block_id import block_id, insert_extension
+from replica.dedup.hashes import DeduplicationVersion, HashKind
+from replica.dedup.info import DeduplicationInfo
 from replica.errors import LogicalError, UnknownTable
+from replica.insert.piece import Recipe, pieces_of
 from replica.part_name import PartName
 from replica.part_set import PartSet
+from replica.schema import conform
 from replica.server import DEFAULT_DATABASE, Server
+from replica.storage.part_codec import ArrowCodec
+from replica.table_structure import TableStructure
 from replica.znodes import TableZnodes
 
 ONCE = "every acknowledged block is there exactly once"
 LOSS = "what is lost for ever is told"
 WINDOW = "an id stays as long as the window holds it"
+NOT_WITHOUT_ROWS = "no id is there without its rows"
 EQUAL = "replicas have equal parts"
 ON_DISK = "what is registered is on the disk"
 QUEUE = "virtual parts are current parts and the queue"
@@ -26,31 +33,65 @@ SETTINGS = "what was altered and reset is as it was created"
 NOTHING_LEFT = "queues drain and locks go"
 
 
+Id = tuple[HashKind, str]
+"""A deduplication id: its generation, which is its directory, and its name there."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockIds:
+    """The ids by which one block under one token can be known in one partition, and its keys there."""
+
+    number: int
+    partition_id: str
+    keys: tuple[int, ...]
+    ids: tuple[Id, ...]
+
+
+def ids_of_blocks(structure: TableStructure, history: InsertHistory) -> Iterator[BlockIds]:
+    """Of everything that was tried, in every generation of ids."""
+    both = DeduplicationVersion.COMPATIBLE_DOUBLE_HASHES
+    for number, tokens in sorted(history.tried.items()):
+        block, together = block_of(number), history.ways[number] is Way.TOGETHER
+        recipe = Recipe.of_table(structure, ArrowCodec())
+        for token in tokens:
+            listed = conform(block, structure.schema)
+            info = DeduplicationInfo(listed, structure.schema, [token], both, is_async=together)
+            for piece, (partition_id, rows) in zip(
+                pieces_of(recipe, info, deduplicated=True), structure.partition_key.split(block), strict=True
+            ):
+                ids = tuple((each.kind, each.block_id) for each in piece.hashes)
+                yield BlockIds(number, partition_id, tuple(rows.column("k").to_pylist()), ids)
+
+
 async def check_every_acknowledged_block_once(
-    name: str, server: Server, history: InsertHistory, forgotten: Mapping[str, int], gone: Set[int]
+    name: str,
+    server: Server,
+    history: InsertHistory,
+    blocks: Sequence[BlockIds],
+    forgotten: Mapping[Id, int],
+    gone: Set[int],
 ) -> int:
     """Each acknowledged block is on the replica exactly once, whole; each other at most once.
 
-    `forgotten` says how many times each deduplication id was forgotten: so many times more its rows may be there.
-    Only rows whose keys are in `gone` may be missing; how many of those are.
+    It may be there once for each token that it was tried under (OPTIMIZE … DEDUPLICATE leaves one of equal rows), and
+    as many times more as its ids were forgotten. Only rows whose keys are in `gone` may be missing; how many of those
+    are.
     """
     missing = 0
     copies = Counter((await server.scan(DEFAULT_DATABASE, "t")).column("k").to_pylist())
-    structure = server.table(DEFAULT_DATABASE, "t").state.structure
-    for number in sorted(history.tried):
-        for partition_id, rows in structure.partition_key.split(block_of(number)):
-            found = [copies.pop(key, 0) for key in rows.column("k").to_pylist()]
-            extension = insert_extension(block_of(number), structure.schema, 0)
-            most = 1 + forgotten.get(block_id(partition_id, extension), 0)
-            absent = [key for key, times in zip(rows.column("k").to_pylist(), found, strict=True) if not times]
-            is_due = number in history.acknowledged
-            missing += len(absent) if is_due else 0
-            if max(found) > most or (is_due and not gone >= set(absent)):
-                raise PropertyBroken(
-                    ONCE,
-                    f"{name}: the rows of block {number} in partition {partition_id} are there {found} times, "
-                    f"not 1 to {most}",
-                )
+    most: Counter[tuple[int, ...]] = Counter()
+    for each in blocks:
+        most[each.keys] += 1 + sum(forgotten.get(known, 0) for known in each.ids)
+    for keys, times in most.items():
+        found = [copies.pop(key, 0) for key in keys]
+        number = keys[0] // ROWS_PER_BLOCK
+        absent = {key for key, count in zip(keys, found, strict=True) if not count}
+        is_due = number in history.acknowledged
+        missing += len(absent) if is_due else 0
+        if max(found) > times or (is_due and not gone >= absent):
+            raise PropertyBroken(
+                ONCE, f"{name}: the rows {keys} of block {number} are there {found} times, not 1 to {times}"
+            )
     if copies:
         raise PropertyBroken(ONCE, f"{name}: rows that nobody inserted: {sorted(copies)[:5]}")
     return missing
@@ -66,24 +107,31 @@ async def check_loss_is_told(session: Session, table: TableZnodes, missing: int,
         raise PropertyBroken(LOSS, f"{lost} parts were given up as lost, but no row was destroyed everywhere")
 
 
-def check_forgotten(ledger: DeduplicationLedger, server: Server, history: InsertHistory, gone: Set[int]) -> None:
+async def check_ids_have_their_rows(
+    session: Session, table: TableZnodes, name: str, server: Server, blocks: Sequence[BlockIds]
+) -> None:
+    """No id is there without its rows, which it would refuse for ever, and none that no block has.
+
+    The ids of parts that RESTORE REPLICA attached stand for no block.
+    """
+    stored = set((await server.scan(DEFAULT_DATABASE, "t")).column("k").to_pylist())
+    keys = {known: each.keys for each in blocks for known in each.ids}
+    for kind in HashKind:
+        for block_id in await session.children(table.deduplication_directory(kind)):
+            if "_restored_" in block_id:
+                continue
+            if (kind, block_id) not in keys:
+                raise PropertyBroken(NOT_WITHOUT_ROWS, f"{kind}/{block_id} is the id of no block")
+            if not stored.issuperset(keys[kind, block_id]):
+                missing = f"{name}: {kind}/{block_id} is there, and its rows {keys[kind, block_id]} are not"
+                raise PropertyBroken(NOT_WITHOUT_ROWS, missing)
+
+
+def check_forgotten(ledger: DeduplicationLedger, blocks: Sequence[BlockIds], gone: Set[int]) -> None:
     """Every deduplication id stayed as long as the window held it, but those of blocks that are gone."""
-    if not ledger.too_early:
-        return
-    excused = _ids_of_gone(server, history, gone)
-    if too_early := [each for each in ledger.too_early if each not in excused]:
-        raise PropertyBroken(WINDOW, f"forgotten inside of the window: {too_early[:5]}")
-
-
-def _ids_of_gone(server: Server, history: InsertHistory, gone: Set[int]) -> set[str]:
-    structure = server.table(DEFAULT_DATABASE, "t").state.structure
-    ids = set()
-    for number in sorted(history.tried):
-        extension = insert_extension(block_of(number), structure.schema, 0)
-        for partition_id, rows in structure.partition_key.split(block_of(number)):
-            if gone >= set(rows.column("k").to_pylist()):
-                ids.add(block_id(partition_id, extension))
-    return ids
+    excused = {known for each in blocks if gone >= set(each.keys) for known in each.ids}
+    if too_early := [each for each in ledger.too_early if (ledger.kind, each) not in excused]:
+        raise PropertyBroken(WINDOW, f"forgotten inside of the window of {ledger.kind}: {too_early[:5]}")
 
 
 async def check_equal_parts(session: Session, table: TableZnodes) -> None:

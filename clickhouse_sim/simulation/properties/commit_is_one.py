@@ -9,6 +9,7 @@ from clickhouse_sim.simulation.properties.broken import PropertyBroken
 from clickhouse_sim.simulation.properties.places import entry_of, place
 from coordinator.processor import Transaction
 from coordinator.tree import NodeCreated, NodeDeleted
+from replica.dedup.hashes import HashKind
 from replica.log_entry import EntryType, LogEntry
 from replica.part_name import PartName
 from replica.znodes import TableZnodes
@@ -52,4 +53,4 @@ class CommitIsOne:
             raise PropertyBroken(NAME, f"part {part} was written to the log without its deduplication ids")
 
     def _is_id(self, path: str) -> bool:
-        return place(self._table, path)[:-1] == ["deduplication_hashes"]
+        return place(self._table, path)[:-1] in [[kind] for kind in HashKind]
