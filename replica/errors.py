@@ -104,6 +104,14 @@ class SqlSyntaxError(ClickHouseError):
     code, name = 62, "SYNTAX_ERROR"
 
 
+class UnknownAggregateFunction(ClickHouseError):
+    code, name = 63, "UNKNOWN_AGGREGATE_FUNCTION"
+
+
+class ArgumentOutOfBound(ClickHouseError):
+    code, name = 69, "ARGUMENT_OUT_OF_BOUND"
+
+
 class UnknownDatabase(ClickHouseError):
     code, name = 81, "UNKNOWN_DATABASE"
 
@@ -132,12 +140,20 @@ class CyclicAliases(ClickHouseError):
     code, name = 174, "CYCLIC_ALIASES"
 
 
+class SizesOfArraysDontMatch(ClickHouseError):
+    code, name = 190, "SIZES_OF_ARRAYS_DONT_MATCH"
+
+
 class NetworkError(ClickHouseError):
     code, name = 210, "NETWORK_ERROR"
 
 
 class TableIsDropped(ClickHouseError):
     code, name = 218, "TABLE_IS_DROPPED"
+
+
+class UnexpectedAstStructure(ClickHouseError):
+    code, name = 223, "UNEXPECTED_AST_STRUCTURE"
 
 
 class ReplicaIsAlreadyActive(ClickHouseError):
@@ -238,6 +254,14 @@ class AllReplicasLost(ClickHouseError):
 
 class ReplicaStatusChanged(ClickHouseError):
     code, name = 416, "REPLICA_STATUS_CHANGED"
+
+
+class DataTypeCannotBeUsedInKey(ClickHouseError):
+    code, name = 549, "DATA_TYPE_CANNOT_BE_USED_IN_KEY"
+
+
+class UnknownElementOfEnum(ClickHouseError):
+    code, name = 691, "UNKNOWN_ELEMENT_OF_ENUM"
 
 
 class TableIsBeingRestarted(ClickHouseError):

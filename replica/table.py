@@ -22,7 +22,7 @@ from replica.insert.sink import insert_block
 from replica.macros import expanded
 from replica.optimize import Optimize
 from replica.part_name import PartName
-from replica.partition import check_partition_id
+from replica.partition_id import check_partition_id
 from replica.registration import add_later_znodes, create_or_join
 from replica.storage.file_names import table_folder
 from replica.storage.part_store import PartStore

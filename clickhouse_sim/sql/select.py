@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.generator import Generator
@@ -120,13 +119,7 @@ class Query:
 
 def scanned(rows: pa.Table, schema: TableSchema | None = None) -> pa.Table:
     """A scan as a query sees it: Strings as text, times as the time of day in their column's zone (else UTC)."""
-    rows = readable(rows)
-    for index, field in enumerate(rows.schema):
-        if pa.types.is_timestamp(field.type) and field.type.tz is not None:
-            zone = schema.column(field.name).type.zone if schema is not None else "UTC"
-            local = pc.local_timestamp(rows.column(index).cast(pa.timestamp(field.type.unit, zone)))
-            rows = rows.set_column(index, field.name, local)
-    return rows
+    return readable(rows, schema)
 
 
 def parse_select(text: str) -> Query:

@@ -1,0 +1,476 @@
+"""Types that are made of others: arrays, tuples, maps, variants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replica.errors import TypeMismatch
+from replica.quoting import backquote_if_needed
+from replica.schema.types.conversions import is_text, plain
+from replica.schema.types.data_type import Conversion, DataType, Kind, null_map, rows_of_width, with_length_before
+from replica.schema.types.nested_text import NestedText
+
+
+def converted(values: pa.Array, data_type: DataType) -> pa.Array:
+    """Any Arrow representation of values as the type's own; NULLs stay.
+
+    Raises TypeMismatch when such values never fit, ValueError or OverflowError when one of them does not.
+    """
+    values = plain(values)
+    if values.type == data_type.arrow and data_type.arrow_is_exact:
+        return values
+    if pa.types.is_null(values.type):
+        return pc.cast(values, data_type.arrow)
+    convert = data_type.conversion(values.type)
+    if convert is None:
+        raise TypeMismatch(f"values of Arrow type {values.type} do not fit {data_type}")
+    return convert(values)
+
+
+def _converted_inside(values: pa.Array, data_type: DataType) -> pa.Array:
+    if values.null_count and not data_type.nullable:
+        raise ValueError(f"NULL in {data_type}")
+    return converted(values, data_type)
+
+
+class _Nesting(DataType):
+    """A type whose text is parsed into the texts of its leaves first."""
+
+    @property
+    def arrow_is_exact(self) -> bool:
+        return False
+
+    def _from_text(self, values: pa.Array) -> pa.Array:
+        given = pc.cast(values, pa.large_binary()).to_pylist()
+        texts = pa.array([None if text is None else self._parsed(text) for text in given], self.text_shape)
+        return converted(texts, self)
+
+    def _parsed(self, text: bytes) -> Any:
+        nested = NestedText(text)
+        value = self.read(nested)
+        nested.end()
+        return value
+
+
+@dataclass(frozen=True)
+class Array(_Nesting):
+    element: DataType
+
+    @property
+    def base(self) -> str:
+        return f"Array({self.element})"
+
+    @property
+    def kind(self) -> Kind:
+        return Kind.ARRAY
+
+    @cached_property
+    def arrow(self) -> pa.DataType:
+        return pa.large_list(pa.field("item", self.element.arrow, self.element.nullable))
+
+    @property
+    def nested(self) -> tuple[DataType, ...]:
+        return (self.element,)
+
+    @property
+    def can_be_nullable(self) -> bool:
+        return False
+
+    @property
+    def zero(self) -> list[Any]:
+        return []
+
+    def filled(self, values: pa.Array) -> pa.Array:
+        return self._of(lengths(values), values.flatten()) if values.null_count else values
+
+    def contents(self, values: pa.Array) -> Iterator[np.ndarray]:
+        """All elements, then for each row where its elements end, u64."""
+        yield from self.element.stream(values.flatten())
+        yield np.cumsum(lengths(values))
+
+    def own_rows(self, values: pa.Array) -> pa.Array:
+        elements = self.element.rows(values.flatten())
+        starts = np.concatenate([[0], np.cumsum(lengths(values))])
+        offsets = np.frombuffer(elements.buffers()[1], "<i8", len(elements) + 1, elements.offset * 8)
+        row_offsets = pa.py_buffer(np.ascontiguousarray(offsets[starts]))
+        joined = pa.LargeBinaryArray.from_buffers(
+            pa.large_binary(), len(values), [None, row_offsets, elements.buffers()[2]]
+        )
+        return with_length_before(joined)
+
+    def conversion(self, source: pa.DataType) -> Conversion | None:
+        if is_text(source):
+            return self._from_text
+        if _is_list(source):
+            return lambda values: self._of(lengths(values), _converted_inside(values.flatten(), self.element))
+        return None
+
+    def _of(self, lengths: np.ndarray, elements: pa.Array) -> pa.Array:
+        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int64())
+        return pa.LargeListArray.from_arrays(offsets, elements, type=self.arrow)
+
+    @property
+    def text_shape(self) -> pa.DataType:
+        return pa.large_list(self.element.text_shape)
+
+    @property
+    def default_text(self) -> list[Any]:
+        return []
+
+    def read(self, text: NestedText) -> list[Any]:
+        text.expect("[")
+        elements: list[Any] = []
+        while not text.take("]"):
+            if elements:
+                text.expect(",")
+            elements.append(self.element.read(text))
+        return elements
+
+    def readable(self, values: pa.Array) -> pa.Array:
+        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths(values))]), pa.int64())
+        return pa.LargeListArray.from_arrays(offsets, self.element.readable(values.flatten()))
+
+
+def lengths(values: pa.Array) -> np.ndarray:
+    """How many elements each list has; a NULL has none."""
+    if pa.types.is_map(values.type):
+        offsets = values.offsets.to_numpy()[: len(values) + 1]
+        return np.where(null_map(values), 0, np.diff(offsets)).astype(np.int64)
+    counted = pc.fill_null(pc.cast(pc.list_value_length(values), pa.int64()), 0)
+    return np.asarray(counted.to_numpy(zero_copy_only=False))
+
+
+def pairs_of(values: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """All keys and all values of maps, or of lists of pairs."""
+    if not pa.types.is_map(values.type):
+        keys, items = values.flatten().flatten()
+        return keys, items
+    present = values.drop_null() if values.null_count else values
+    first, end = (present.offsets[place].as_py() for place in (0, len(present)))
+    return present.keys.slice(first, end - first), present.items.slice(first, end - first)
+
+
+def _is_list(source: pa.DataType) -> bool:
+    types = pa.types
+    is_view = types.is_list_view(source) or types.is_large_list_view(source)
+    return bool(types.is_list(source) or types.is_large_list(source) or types.is_fixed_size_list(source) or is_view)
+
+
+@dataclass(frozen=True)
+class Tuple(_Nesting):
+    """`names` are empty where the elements have none; Arrow calls those 1, 2, …"""
+
+    elements: tuple[DataType, ...]
+    names: tuple[str, ...] = ()
+
+    @property
+    def base(self) -> str:
+        if not self.names:
+            return f"Tuple({', '.join(map(str, self.elements))})"
+        named = (f"{backquote_if_needed(name)} {each}" for name, each in zip(self.names, self.elements, strict=True))
+        return f"Tuple({', '.join(named)})"
+
+    @property
+    def kind(self) -> Kind:
+        return Kind.TUPLE
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        return self.names or tuple(str(number) for number in range(1, len(self.elements) + 1))
+
+    @cached_property
+    def fields(self) -> list[pa.Field]:
+        named = zip(self.field_names, self.elements, strict=True)
+        return [pa.field(name, element.arrow, element.nullable) for name, element in named]
+
+    @cached_property
+    def arrow(self) -> pa.DataType:
+        return pa.struct(self.fields)
+
+    @property
+    def nested(self) -> tuple[DataType, ...]:
+        return self.elements
+
+    @property
+    def zero(self) -> dict[str, Any]:
+        named = zip(self.field_names, self.elements, strict=True)
+        return {name: None if element.nullable else element.zero for name, element in named}
+
+    @property
+    def own_default(self) -> dict[str, Any]:
+        named = zip(self.field_names, self.elements, strict=True)
+        return {name: None if element.nullable else element.own_default for name, element in named}
+
+    def filled(self, values: pa.Array) -> pa.Array:
+        return self._of(values.flatten(), None) if values.null_count else values
+
+    def contents(self, values: pa.Array) -> Iterator[np.ndarray]:
+        """One element over all rows, then the next."""
+        for element, column in zip(self.elements, values.flatten(), strict=True):
+            yield from element.stream(column)
+
+    def own_rows(self, values: pa.Array) -> pa.Array:
+        columns = [each.rows(column) for each, column in zip(self.elements, values.flatten(), strict=True)]
+        return pc.binary_join_element_wise(*columns, pa.scalar(b"", pa.large_binary()))
+
+    def conversion(self, source: pa.DataType) -> Conversion | None:
+        if is_text(source):
+            return self._from_text
+        if not pa.types.is_struct(source) or source.num_fields != len(self.elements):
+            return None
+        found = [source.field(index).name for index in range(source.num_fields)]
+        if self.names and sorted(found) == sorted(self.names):
+            places = [found.index(name) for name in self.names]
+        else:
+            places = list(range(len(found)))
+
+        def elements(values: pa.Array) -> pa.Array:
+            is_null = pc.is_null(values)
+            columns = [values.field(place) for place in places]
+            for element, column in zip(self.elements, columns, strict=True):
+                if not element.nullable and pc.any(pc.and_(pc.is_null(column), pc.invert(is_null))).as_py():
+                    raise ValueError(f"NULL in {element}")
+            own = [converted(column, each) for each, column in zip(self.elements, columns, strict=True)]
+            if values.null_count:
+                own = [pc.if_else(is_null, pa.scalar(None, column.type), column) for column in own]
+            return self._of(own, is_null if values.null_count else None)
+
+        return elements
+
+    def _of(self, columns: list[pa.Array], mask: pa.Array | None) -> pa.Array:
+        """NULL elements that may not be are those of a tuple that is NULL itself: zeros."""
+        filled = [
+            column if element.nullable else element.filled(column)
+            for element, column in zip(self.elements, columns, strict=True)
+        ]
+        return pa.StructArray.from_arrays(filled, fields=self.fields, mask=mask)
+
+    @property
+    def text_shape(self) -> pa.DataType:
+        named = zip(self.field_names, self.elements, strict=True)
+        return pa.struct([(name, element.text_shape) for name, element in named])
+
+    @property
+    def default_text(self) -> dict[str, Any]:
+        named = zip(self.field_names, self.elements, strict=True)
+        return {name: None if element.nullable else element.default_text for name, element in named}
+
+    def read(self, text: NestedText) -> dict[str, Any] | None:
+        if self.nullable and text.take("NULL"):
+            return None
+        text.expect("(")
+        values: dict[str, Any] = {}
+        for name, element in zip(self.field_names, self.elements, strict=True):
+            if values:
+                text.expect(",")
+            values[name] = element.read(text)
+        if len(self.elements) == 1:
+            text.take(",")
+        text.expect(")")
+        return values
+
+    def readable(self, values: pa.Array) -> pa.Array:
+        columns = [each.readable(column) for each, column in zip(self.elements, values.flatten(), strict=True)]
+        mask = pc.is_null(values) if values.null_count else None
+        return pa.StructArray.from_arrays(columns, names=list(self.field_names), mask=mask)
+
+
+@dataclass(frozen=True)
+class Map(_Nesting):
+    """In memory an array of pairs, in the order in which they came."""
+
+    key: DataType
+    value: DataType
+
+    @property
+    def base(self) -> str:
+        return f"Map({self.key}, {self.value})"
+
+    @property
+    def kind(self) -> Kind:
+        return Kind.MAP
+
+    @cached_property
+    def arrow(self) -> pa.DataType:
+        return pa.map_(pa.field("key", self.key.arrow, False), pa.field("value", self.value.arrow, self.value.nullable))
+
+    @property
+    def nested(self) -> tuple[DataType, ...]:
+        return (self.key, self.value)
+
+    @property
+    def can_be_nullable(self) -> bool:
+        return False
+
+    @property
+    def zero(self) -> list[Any]:
+        return []
+
+    def filled(self, values: pa.Array) -> pa.Array:
+        return self._of(lengths(values), *pairs_of(values)) if values.null_count else values
+
+    def contents(self, values: pa.Array) -> Iterator[np.ndarray]:
+        """All keys, all values, then for each row where its pairs end, u64."""
+        keys, items = pairs_of(values)
+        yield from self.key.stream(keys)
+        yield from self.value.stream(items)
+        yield np.cumsum(lengths(values))
+
+    def own_rows(self, values: pa.Array) -> pa.Array:
+        pairs = Tuple((self.key, self.value), ("key", "value"))
+        return Array(pairs).own_rows(self._as_list(values, pairs))
+
+    def _as_list(self, values: pa.Array, pairs: Tuple) -> pa.Array:
+        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths(values))]), pa.int64())
+        entries = pa.StructArray.from_arrays(list(pairs_of(values)), fields=pairs.fields)
+        return pa.LargeListArray.from_arrays(offsets, entries)
+
+    def conversion(self, source: pa.DataType) -> Conversion | None:
+        if is_text(source):
+            return self._from_text
+        if not pa.types.is_map(source) and not (_is_list(source) and _is_pair(source.value_type)):
+            return None
+
+        def pairs(values: pa.Array) -> pa.Array:
+            keys, items = pairs_of(values)
+            return self._of(
+                lengths(values), _converted_inside(keys, self.key), _converted_inside(items, self.value)
+            )
+
+        return pairs
+
+    def _of(self, lengths: np.ndarray, keys: pa.Array, items: pa.Array) -> pa.Array:
+        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+        return pa.MapArray.from_arrays(offsets, keys, items, type=self.arrow)
+
+    @property
+    def text_shape(self) -> pa.DataType:
+        return pa.map_(self.key.text_shape, self.value.text_shape)
+
+    @property
+    def default_text(self) -> list[Any]:
+        return []
+
+    def read(self, text: NestedText) -> list[tuple[Any, Any]]:
+        text.expect("{")
+        pairs: list[tuple[Any, Any]] = []
+        while not text.take("}"):
+            if pairs:
+                text.expect(",")
+            key = self.key.read(text)
+            if key is None:
+                raise ValueError("NULL as a key")
+            text.expect(":")
+            pairs.append((key, self.value.read(text)))
+        return pairs
+
+    def readable(self, values: pa.Array) -> pa.Array:
+        keys, items = pairs_of(values)
+        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths(values))]), pa.int32())
+        return pa.MapArray.from_arrays(offsets, self.key.readable(keys), self.value.readable(items))
+
+
+def _is_pair(source: pa.DataType) -> bool:
+    return bool(pa.types.is_struct(source) and source.num_fields == 2)
+
+
+@dataclass(frozen=True)
+class Variant(_Nesting):
+    """A value of one of the alternatives, which are in the order of their names, or NULL. In Arrow a struct with one
+    field an alternative, named by its type; at most one of them is there."""
+
+    alternatives: tuple[DataType, ...]
+
+    @property
+    def base(self) -> str:
+        return f"Variant({', '.join(map(str, self.alternatives))})"
+
+    @property
+    def text(self) -> str:
+        return self.base
+
+    @property
+    def kind(self) -> Kind:
+        return Kind.VARIANT
+
+    @cached_property
+    def _fields(self) -> list[pa.Field]:
+        return [pa.field(each.text, each.arrow) for each in self.alternatives]
+
+    @cached_property
+    def arrow(self) -> pa.DataType:
+        return pa.struct(self._fields)
+
+    @property
+    def nested(self) -> tuple[DataType, ...]:
+        return self.alternatives
+
+    @property
+    def can_be_nullable(self) -> bool:
+        return False
+
+    def stream(self, values: pa.Array) -> Iterator[np.ndarray]:
+        yield from self.contents(values)
+
+    def contents(self, values: pa.Array) -> Iterator[np.ndarray]:
+        """For each row the number of its alternative, 255 for NULL, then the values of each alternative."""
+        columns = values.flatten()
+        yield self._discriminators(columns, len(values))
+        for alternative, column in zip(self.alternatives, columns, strict=True):
+            yield from alternative.stream(column.drop_null())
+
+    def _discriminators(self, columns: list[pa.Array], rows: int) -> np.ndarray:
+        numbers = np.full(rows, 255, np.uint8)
+        for number, column in enumerate(columns):
+            numbers[null_map(column) == 0] = number
+        return numbers
+
+    def rows(self, values: pa.Array) -> pa.Array:
+        return self.own_rows(values)
+
+    def own_rows(self, values: pa.Array) -> pa.Array:
+        columns = values.flatten()
+        numbers = rows_of_width(self._discriminators(columns, len(values)), 1)
+        given = [
+            pc.if_else(pc.is_null(column), pa.scalar(None, pa.large_binary()), each.rows(column))
+            for each, column in zip(self.alternatives, columns, strict=True)
+        ]
+        nothing = pa.scalar(b"", pa.large_binary())
+        return pc.binary_join_element_wise(numbers, pc.coalesce(*given, nothing), nothing)
+
+    def conversion(self, source: pa.DataType) -> Conversion | None:
+        if not pa.types.is_struct(source):
+            return None
+        found = [source.field(index).name for index in range(source.num_fields)]
+        if not set(found) <= {each.text for each in self.alternatives}:
+            return None
+
+        def alternatives(values: pa.Array) -> pa.Array:
+            given = dict(zip(found, values.flatten(), strict=True))
+            nothing = pa.nulls(len(values))
+            columns = [converted(given.get(each.text, nothing), each) for each in self.alternatives]
+            if any(np.sum([null_map(column) == 0 for column in columns], axis=0) > 1):
+                raise ValueError("two alternatives at once")
+            return pa.StructArray.from_arrays(columns, fields=self._fields, mask=self._is_null(columns))
+
+        return alternatives
+
+    def _is_null(self, columns: list[pa.Array]) -> pa.Array:
+        return pa.array(np.all([null_map(column) == 1 for column in columns], axis=0))
+
+    def readable(self, values: pa.Array) -> pa.Array:
+        """The text of each value."""
+        shown = [each.readable(column) for each, column in zip(self.alternatives, values.flatten(), strict=True)]
+        texts = [next((str(item) for item in row if item is not None), None) for row in zip(*map(_listed, shown))]
+        return pa.array(texts, pa.large_string())
+
+
+def _listed(values: pa.Array) -> list[Any]:
+    return list(values.to_pylist())
