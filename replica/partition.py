@@ -31,9 +31,11 @@ class PartitionKey:
     key: Key
 
     @classmethod
-    def compile(cls, text: str, schema: TableSchema) -> PartitionKey:
+    def compile(
+        cls, text: str, schema: TableSchema, allow_nullable: bool = False, allow_floats: bool = False
+    ) -> PartitionKey:
         """The partition key of a ClickHouse text; raises what `compile_partition_key` raises."""
-        return cls(compile_partition_key(text, schema))
+        return cls(compile_partition_key(text, schema, allow_nullable, allow_floats))
 
     @property
     def text(self) -> str:

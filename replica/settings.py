@@ -45,6 +45,8 @@ class MergeTreeSettings:
     merge_selector_enable_heuristic_to_lower_max_parts_to_merge_at_once: int = 1
     merge_selector_heuristic_to_lower_max_parts_to_merge_at_once_exponent: int = 5
     parts_to_throw_insert: int = 3000
+    allow_nullable_key: int = 0
+    allow_floating_point_partition_key: int = 0
     number_of_free_entries_in_pool_to_lower_max_size_of_merge: int = 8
     max_bytes_to_merge_at_max_space_in_pool: int = 150 << 30
     max_bytes_to_merge_at_min_space_in_pool: int = 1 << 20

@@ -232,15 +232,13 @@ class Tuple(_Nesting):
             places = list(range(len(found)))
 
         def elements(values: pa.Array) -> pa.Array:
-            is_null = pc.is_null(values)
-            columns = [values.field(place) for place in places]
+            given = values.flatten()
+            columns = [given[place] for place in places]
             for element, column in zip(self.elements, columns, strict=True):
-                if not element.nullable and pc.any(pc.and_(pc.is_null(column), pc.invert(is_null))).as_py():
+                if not element.nullable and column.null_count > values.null_count:
                     raise ValueError(f"NULL in {element}")
             own = [converted(column, each) for each, column in zip(self.elements, columns, strict=True)]
-            if values.null_count:
-                own = [pc.if_else(is_null, pa.scalar(None, column.type), column) for column in own]
-            return self._of(own, is_null if values.null_count else None)
+            return self._of(own, pc.is_null(values) if values.null_count else None)
 
         return elements
 

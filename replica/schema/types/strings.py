@@ -8,7 +8,7 @@ block hash wants.
 from __future__ import annotations
 
 import ipaddress
-import uuid
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +22,8 @@ from replica.quoting import STAND_IN, string_literal
 from replica.schema.types.conversions import OutOfRange, each, is_text, within
 from replica.schema.types.data_type import Conversion, DataType, Kind, fixed_bytes, with_length_before
 from replica.schema.types.numbers import FixedWidth, Numeric
+
+_UUID = re.compile(r"\s*[0-9A-Fa-f]{8}(-?)[0-9A-Fa-f]{4}\1[0-9A-Fa-f]{4}\1[0-9A-Fa-f]{4}\1[0-9A-Fa-f]{12}\s*")
 
 
 @dataclass(frozen=True)
@@ -220,10 +222,16 @@ class UuidType(FixedWidth):
         return fixed_bytes(values, 16).view(">u8").astype("<u8")
 
     def conversion(self, source: pa.DataType) -> Conversion | None:
-        return each(lambda text: uuid.UUID(text).bytes, self.arrow) if is_text(source) else None
+        return each(_uuid_bytes, self.arrow) if is_text(source) else None
 
     def readable(self, values: pa.Array) -> pa.Array:
         return pa.uuid().wrap_array(values)
+
+
+def _uuid_bytes(text: str) -> bytes:
+    if not _UUID.fullmatch(text):
+        raise ValueError(f"{text!r} is no UUID")
+    return bytes.fromhex(text.replace("-", ""))
 
 
 @dataclass(frozen=True)
