@@ -82,6 +82,8 @@ def _tagged(data_type: DataType, value: pa.Array) -> bytes:
         return _SIGNED + struct.pack("<q", stored_values(value, data_type)[0])
     if kind in _IN_64_BITS_UNSIGNED:
         return _UNSIGNED + struct.pack("<Q", stored_values(value, data_type)[0])
+    if kind is Kind.BFLOAT:
+        return _FLOAT + struct.pack("<d", value[0].as_py())
     if kind is Kind.FLOAT:
         return _FLOAT + struct.pack("<d", stored_values(value, data_type)[0])
     if kind is Kind.IPV4:

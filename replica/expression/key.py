@@ -9,7 +9,7 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replica.errors import BadArguments, DataTypeCannotBeUsedInKey, IllegalColumn
+from replica.errors import BadArguments, DataTypeCannotBeUsedInKey, IllegalColumn, NotImplementedInModel
 from replica.expression.compile import Expression, Modulo, compile_node
 from replica.expression.order import sort_columns
 from replica.expression.syntax import parse_list
@@ -58,7 +58,7 @@ def compile_partition_key(
     """The partition key of a text, whose `%` is ClickHouse's `moduloLegacy`.
 
     Raises IllegalColumn for a constant, or a Nullable that is not allowed; DataTypeCannotBeUsedInKey for a Variant;
-    BadArguments for a float that is not allowed; and what `compile_expression` raises.
+    BadArguments for a float that is not allowed; NotImplementedInModel for a Nullable(IPv4); and what `compile_expression` raises.
     """
     key = Key(tuple(compile_node(node, schema, Modulo.LEGACY) for node in parse_list(text)))
     _refuse_constants(key, "Partition key")
@@ -67,6 +67,9 @@ def compile_partition_key(
     for expression in key.expressions:
         if expression.type.kind in (Kind.FLOAT, Kind.BFLOAT) and not allow_floating_point_partition_key:
             raise BadArguments(f"Floating point partition key is not supported: {expression.text}.")
+        if expression.type.kind is Kind.IPV4 and expression.type.nullable:
+            # ClickHouse's ids have quotes and dots then: '1.2.3.4'.
+            raise NotImplementedInModel(f"The model has no partitions by {expression.type}: {expression.text}.")
     return key
 
 
