@@ -31,7 +31,6 @@ from replica.table_structure import TableStructure
 
 Vector = dict[str, Any]
 
-_WHOLE = {"order_by": "tuple()", "zookeeper_path": "/t", "replica_name": "r"}
 _ALLOWED = {"allow_nullable_key": "1", "allow_floating_point_partition_key": "1"}
 
 
@@ -105,7 +104,7 @@ def partitions_of(vector: Vector, piece: dict[str, Any]) -> list[str] | None:
     return [partition_id([(each, arrow(value, each)) for each, value in zip(types, key, strict=True)]) for key in keys]
 
 
-def structure_and_block(vector: Vector) -> tuple[TableStructure, pa.Table]:
+def structure_and_block(vector: Vector, order_by: str = "tuple()") -> tuple[TableStructure, pa.Table]:
     """The table whose columns are those of the inserted block, and the block."""
     rows = rows_of(vector)
     columns, arrays = [], []
@@ -115,7 +114,16 @@ def structure_and_block(vector: Vector) -> tuple[TableStructure, pa.Table]:
         columns.append(ColumnDefinition(name, data_type.text, None))
         arrays.append(pa.array([given(value, data_type) for value in values], shape(data_type)))
     partition_by = "" if vector.get("views") else vector["partition_by"]
-    definition = CreateTable("default", "t", tuple(columns), partition_by=partition_by, settings=_ALLOWED, **_WHOLE)
+    definition = CreateTable(
+        database="default",
+        table="t",
+        columns=tuple(columns),
+        zookeeper_path="/t",
+        replica_name="r",
+        order_by=order_by,
+        partition_by=partition_by,
+        settings=_ALLOWED,
+    )
     return TableStructure.from_definition(definition), pa.table(arrays, names=[column.name for column in columns])
 
 

@@ -13,8 +13,10 @@ from replica.errors import BadArguments, DataTypeCannotBeUsedInKey, IllegalColum
 from replica.expression.compile import Expression, Modulo, compile_node
 from replica.expression.order import sort_columns
 from replica.expression.syntax import parse_list
+from replica.quoting import backquote_if_needed
 from replica.schema.table import TableSchema
 from replica.schema.types import DataType, Kind
+from replica.schema.types.wrappers import SimpleAggregateFunction
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,13 @@ class Key:
 def compile_key(text: str, schema: TableSchema, allow_nullable_key: bool = False) -> Key:
     """The sorting or primary key of a text: `a`, `(a, b)`, `tuple()`, empty, or as `Key.text` gives it.
 
-    Raises IllegalColumn for a constant, or a Nullable that is not allowed; DataTypeCannotBeUsedInKey for a Variant;
-    BadArguments for an expression that comes twice; and what `compile_expression` raises.
+    Raises IllegalColumn for a constant, or a Nullable that is not allowed; DataTypeCannotBeUsedInKey for a Variant
+    or a SimpleAggregateFunction; BadArguments for an expression that comes twice; and what `compile_expression` raises.
     """
     key = Key(tuple(compile_node(node, schema) for node in parse_list(text)))
     _refuse_constants(key, "Sorting key")
     _refuse_variants(key)
+    _refuse_aggregates(key, schema)
     _refuse_nullable(key, "Sorting key", allow_nullable_key)
     texts = [expression.text for expression in key.expressions]
     for position, each in enumerate(texts):
@@ -116,6 +119,17 @@ def _refuse_variants(key: Key) -> None:
     for expression in key.expressions:
         if _contains(expression.type, lambda data_type: data_type.kind is Kind.VARIANT):
             raise DataTypeCannotBeUsedInKey(f"A Variant is not allowed in a key: {expression.text}.")
+
+
+def _refuse_aggregates(key: Key, schema: TableSchema) -> None:
+    aggregates = [backquote_if_needed(each.name) for each in schema.columns if _is_aggregate(each.type)]
+    for expression in key.expressions:
+        if expression.text in aggregates:
+            raise DataTypeCannotBeUsedInKey(f"A SimpleAggregateFunction is not allowed in a key: {expression.text}.")
+
+
+def _is_aggregate(data_type: DataType) -> bool:
+    return isinstance(data_type, SimpleAggregateFunction)
 
 
 def _contains(data_type: DataType, is_wanted: Callable[[DataType], bool]) -> bool:

@@ -26,7 +26,8 @@ def sort_columns(values: pa.Array, data_type: DataType) -> list[pa.Array]:
         return [_with_nulls(_fixed(halves, 16), values)]
     if data_type.kind is Kind.TUPLE:
         elements = zip(data_type.nested, values.flatten(), strict=True)
-        return [column for element, own in elements for column in sort_columns(own, element)]
+        columns = [column for element, own in elements for column in sort_columns(own, element)]
+        return [pc.is_null(values), *columns] if data_type.nullable else columns
     if data_type.kind is Kind.ARRAY:
         return [_ranked_lists(_ranks([(values.flatten(), data_type.nested[0])]), lengths(values))]
     if data_type.kind is Kind.MAP:
