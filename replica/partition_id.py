@@ -14,7 +14,6 @@ from replica.errors import BadArguments, NotImplementedInModel
 from replica.schema.memory import stored_values
 from replica.schema.types import DataType, Kind
 from replica.schema.types.containers import pairs_of
-from replica.schema.types.numbers import FixedWidth
 
 UNPARTITIONED = "all"
 
@@ -112,8 +111,8 @@ def _all_tagged(values: list[tuple[DataType, pa.Array]]) -> bytes:
 
 
 def _memory(data_type: DataType, value: pa.Array) -> bytes:
-    assert isinstance(data_type, FixedWidth), f"{data_type} has a width"
-    return data_type.stored(value).tobytes()
+    content: bytes = data_type.own_rows(value)[0].as_py()
+    return content
 
 
 def _single(values: pa.Array) -> list[pa.Array]:

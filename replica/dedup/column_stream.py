@@ -12,7 +12,7 @@ from replica.schema.types import DataType, converted
 
 
 def column_stream(values: pa.Array | pa.ChunkedArray, data_type: DataType) -> Iterator[np.ndarray]:
-    """The stream, as contiguous buffers in order; what they hold, each type says in its `contents`.
+    """The stream, in pieces as `SipHash128.update` takes them; what they hold, each type says in its `contents`.
 
     A dictionary or run ends of Arrow are only a representation; to be a LowCardinality is a matter of the type.
     """
@@ -21,7 +21,11 @@ def column_stream(values: pa.Array | pa.ChunkedArray, data_type: DataType) -> It
 
 def _whole(values: pa.Array | pa.ChunkedArray, data_type: DataType) -> pa.Array:
     """The column as one array of the Arrow type that its own type declares."""
-    if not isinstance(values, pa.ChunkedArray):
-        return converted(values, data_type)
-    chunks = [converted(chunk, data_type) for chunk in values.chunks]
-    return pa.chunked_array(chunks, data_type.arrow).combine_chunks()
+    if isinstance(values, pa.ChunkedArray):
+        chunks = [_as_declared(chunk, data_type) for chunk in values.chunks]
+        return chunks[0] if len(chunks) == 1 else pa.chunked_array(chunks, data_type.arrow).combine_chunks()
+    return _as_declared(values, data_type)
+
+
+def _as_declared(values: pa.Array, data_type: DataType) -> pa.Array:
+    return values if values.type == data_type.arrow else converted(values, data_type)

@@ -157,8 +157,8 @@ class DataType(ABC):
     # --- its bytes ---
 
     def stream(self, values: pa.Array) -> Iterator[np.ndarray]:
-        """A column as ClickHouse has it in memory, in contiguous pieces: what its type gives, zero under each NULL;
-        of a Nullable then a byte a row, 1 for NULL."""
+        """A column as ClickHouse has it in memory, in pieces as `SipHash128.update` takes them: what its type gives,
+        zero under each NULL; of a Nullable then a byte a row, 1 for NULL."""
         yield from self.contents(self.filled(values))
         if self.nullable:
             yield null_map(values)

@@ -67,9 +67,6 @@ class Date(Numeric):
     def range_text(self) -> str:
         return "from 1970-01-01 to 2149-06-06"
 
-    def as_numbers(self, values: pa.Array) -> pa.Array:
-        return values.view(pa.int32())
-
     def from_stored(self, values: np.ndarray, nulls: np.ndarray | None) -> pa.Array:
         mask = None if nulls is None else nulls.astype(bool)
         return pa.array(values.astype(np.int32), mask=mask).view(self.arrow)
@@ -158,9 +155,6 @@ class DateTime(Numeric):
     def range_text(self) -> str:
         return "from 1970-01-01 00:00:00 to 2106-02-07 06:28:15 UTC"
 
-    def as_numbers(self, values: pa.Array) -> pa.Array:
-        return values.view(pa.int64())
-
     def from_stored(self, values: np.ndarray, nulls: np.ndarray | None) -> pa.Array:
         mask = None if nulls is None else nulls.astype(bool)
         return pa.array(values.astype(np.int64), mask=mask).view(self.arrow)
@@ -222,8 +216,9 @@ class DateTime64(DateTime):
     def _units_in_a_tick(self) -> int:
         return int(10 ** (_UNITS[self.unit] - self.scale))
 
-    def as_numbers(self, values: pa.Array) -> pa.Array:
-        return pa.array(values.view(pa.int64()).to_numpy() // self._units_in_a_tick)
+    def stored(self, values: pa.Array) -> np.ndarray:
+        units = super().stored(values)
+        return units if self._units_in_a_tick == 1 else units // self._units_in_a_tick
 
     def from_stored(self, values: np.ndarray, nulls: np.ndarray | None) -> pa.Array:
         return super().from_stored(values.astype(np.int64) * self._units_in_a_tick, nulls)

@@ -24,7 +24,7 @@ from replica.schema.types.conversions import (
     whole_number,
     within,
 )
-from replica.schema.types.data_type import Conversion, DataType, Kind, fixed_bytes, rows_of_width
+from replica.schema.types.data_type import Conversion, DataType, Kind, fixed_bytes, null_map, rows_of_width
 
 _HEXADECIMAL = r"^\s*[+-]?0[xX]"
 
@@ -37,7 +37,8 @@ class FixedWidth(DataType):
         yield self.stored(values)
 
     def own_rows(self, values: pa.Array) -> pa.Array:
-        return rows_of_width(np.ascontiguousarray(self.stored(values)), self.width)
+        stored = self.stored(values)
+        return rows_of_width(np.ascontiguousarray(stored, stored.dtype.newbyteorder("<")), self.width)
 
     def stored(self, values: pa.Array) -> np.ndarray:
         """The values in memory, one after another; none is NULL. Shares the array's buffer where it can."""
@@ -54,13 +55,20 @@ class Numeric(FixedWidth):
         letter |= {Kind.IPV4: "u"}
         return np.dtype(f"<{letter.get(self.kind, 'i')}{self.width}")
 
-    def stored(self, values: pa.Array) -> np.ndarray:
-        numbers: np.ndarray = self.as_numbers(values).to_numpy(zero_copy_only=True)
-        return numbers.astype(self.dtype, copy=False)
+    def stream(self, values: pa.Array) -> Iterator[np.ndarray]:
+        if not values.null_count:
+            yield self.stored(values)
+            if self.nullable:
+                yield np.zeros(len(values), np.uint8)
+            return
+        nulls = null_map(values)
+        yield np.ma.array(self.stored(values), mask=nulls.view(bool), fill_value=0)
+        yield nulls
 
-    def as_numbers(self, values: pa.Array) -> pa.Array:
-        """The values as an Arrow array of numbers."""
-        return values
+    def stored(self, values: pa.Array) -> np.ndarray:
+        """Whatever lies under a NULL is there too; numbers that Arrow holds wider have gaps between them."""
+        step = max(1, self.arrow.bit_width // 8 // self.width)
+        return fixed_bytes(values, step * self.width).view(self.dtype)[::step]
 
     def from_stored(self, values: np.ndarray, nulls: np.ndarray | None) -> pa.Array:
         """The Arrow array of values in memory; NULL where `nulls` is set."""
@@ -221,7 +229,7 @@ class BFloat16(FixedWidth):
         return 0.0
 
     def stored(self, values: pa.Array) -> np.ndarray:
-        return np.ascontiguousarray(fixed_bytes(values, 4).view("<u2")[1::2])
+        return fixed_bytes(values, 4).view("<u2")[1::2]
 
     def conversion(self, source: pa.DataType) -> Conversion | None:
         if not is_number(source) and not is_text(source):
@@ -261,8 +269,12 @@ class Bool(Numeric):
     def default_text(self) -> bytes:
         return b"false"
 
-    def as_numbers(self, values: pa.Array) -> pa.Array:
-        return pc.cast(values, pa.uint8())
+    def stream(self, values: pa.Array) -> Iterator[np.ndarray]:
+        return DataType.stream(self, values)
+
+    def stored(self, values: pa.Array) -> np.ndarray:
+        numbers: np.ndarray = pc.cast(values, pa.uint8()).to_numpy(zero_copy_only=True)
+        return numbers
 
     def from_stored(self, values: np.ndarray, nulls: np.ndarray | None) -> pa.Array:
         return pa.array(values.astype(bool), mask=None if nulls is None else nulls.astype(bool))
@@ -306,8 +318,8 @@ class DecimalType(FixedWidth):
     def stored(self, values: pa.Array) -> np.ndarray:
         """Arrow has 16 or 32 bytes a value; little endian, so that the first ones are the number in fewer."""
         arrow_width = self.arrow.bit_width // 8
-        words = fixed_bytes(values, arrow_width).view("<u4").reshape(-1, arrow_width // 4)
-        return np.ascontiguousarray(words[:, : self.width // 4])
+        content = fixed_bytes(values, arrow_width)
+        return content if self.width == arrow_width else content.view(f"<i{self.width}")[:: arrow_width // self.width]
 
     def conversion(self, source: pa.DataType) -> Conversion | None:
         if pa.types.is_decimal(source) or pa.types.is_integer(source):

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replica.quoting import STAND_IN, string_literal
-from replica.schema.types.conversions import OutOfRange, each, is_text, within
+from replica.schema.types.conversions import OutOfRange, each, is_text, text_of, within
 from replica.schema.types.data_type import Conversion, DataType, Kind, fixed_bytes, with_length_before
 from replica.schema.types.numbers import FixedWidth, Numeric
 
@@ -169,9 +169,25 @@ class EnumType(Numeric):
         return dict(self.members)
 
     def conversion(self, source: pa.DataType) -> Conversion | None:
-        if is_text(source) or pa.types.is_integer(source):
-            return each(self._number, self.arrow)
+        if is_text(source):
+            return self._from_names
+        if pa.types.is_integer(source):
+            return self._from_numbers
         return None
+
+    def _from_names(self, values: pa.Array) -> pa.Array:
+        names = pa.array([name for name, _ in self.members], pa.large_string())
+        places = pc.index_in(text_of(values), names)
+        if places.null_count > values.null_count:
+            return each(self._number, self.arrow)(values)
+        return pc.take(pa.array([number for _, number in self.members], self.arrow), places)
+
+    def _from_numbers(self, values: pa.Array) -> pa.Array:
+        numbers = pc.cast(values, self.arrow)
+        known = pc.is_in(numbers, pa.array([number for _, number in self.members], self.arrow))
+        if not pc.all(pc.or_(known, pc.is_null(numbers))).as_py():
+            raise OutOfRange("no element of the enum")
+        return numbers
 
     def _number(self, value: Any) -> int:
         """Of a name, or of a number that is one's (also as text, where it is no name itself)."""
@@ -219,7 +235,7 @@ class UuidType(FixedWidth):
 
     def stored(self, values: pa.Array) -> np.ndarray:
         """Two little-endian numbers of 64 bits, the upper one first."""
-        return fixed_bytes(values, 16).view(">u8").astype("<u8")
+        return fixed_bytes(values, 16).view(">u8")
 
     def conversion(self, source: pa.DataType) -> Conversion | None:
         return each(_uuid_bytes, self.arrow) if is_text(source) else None
