@@ -90,7 +90,7 @@ def _tagged(data_type: DataType, value: pa.Array) -> bytes:
     if data_type.base in _WIDE:
         return _WIDE[data_type.base] + _memory(data_type, value)
     if kind in (Kind.STRING, Kind.FIXED_STRING, Kind.IPV6):
-        content = value[0].as_py()
+        content: bytes = value[0].as_py()
         return _STRING + struct.pack("<Q", len(content)) + content
     if kind is Kind.ARRAY:
         (element,) = data_type.nested
@@ -100,8 +100,10 @@ def _tagged(data_type: DataType, value: pa.Array) -> bytes:
     if kind is Kind.MAP:
         keys, items = (_single(column) for column in pairs_of(value))
         pairs = zip(keys, items, strict=True)
-        return _MAP + struct.pack("<Q", len(keys)) + b"".join(
-            _TUPLE + _all_tagged(list(zip(data_type.nested, pair, strict=True))) for pair in pairs
+        return (
+            _MAP
+            + struct.pack("<Q", len(keys))
+            + b"".join(_TUPLE + _all_tagged(list(zip(data_type.nested, pair, strict=True))) for pair in pairs)
         )
     raise NotImplementedInModel(f"The model has no partitions by {data_type}.")
 

@@ -1,10 +1,10 @@
-"""Vectors of block ids, run through the product: the table of each is made, its rows are one insert, the ids compared.
+"""Vectors of block ids, run through the product: each makes its table and its block, and the ids are compared.
 
     scripts/check-block-ids FILE.jsonl
 
 Each line of the file is an INSERT that ClickHouse ran and the ids that it logged. `columns` and `rows` (or
-`rows_formula`, a Python list) are the block; `blocks` cuts it; `views`, `source_id` and the token in `settings` go into
-the ids; `partition_by` is over the block, or, where there are `views`, over what these make of it, of which
+`rows_formula`, a Python list) are the block; `blocks` cuts it; `views`, `source_id` and the token in `settings` go
+into the ids; `partition_by` is over the block, or, where there are `views`, over what these make of it, of which
 `partition_key` has the values. Each mismatch is printed; exit status 1 unless all match.
 """
 
@@ -21,7 +21,6 @@ import pyarrow as pa
 
 from clickhouse_sim.block_ids import ids_of_block
 from replica.commands import ColumnDefinition, CreateTable
-from replica.dedup.block_id import block_id
 from replica.dedup.tokens import ViewStep
 from replica.errors import ClickHouseError
 from replica.partition_id import partition_id
@@ -101,7 +100,9 @@ def partitions_of(vector: Vector, piece: dict[str, Any]) -> list[str] | None:
         return None
     types = [parse_type(text) for text in vector["partition_key"]["types"]]
     keys = piece.get("partition_values") or vector["partition_key"]["values"]
-    return [partition_id([(each, arrow(value, each)) for each, value in zip(types, key, strict=True)]) for key in keys]
+    return [
+        partition_id([(each, arrow(value, each)) for each, value in zip(types, key, strict=True)]) for key in keys
+    ]
 
 
 def structure_and_block(vector: Vector, order_by: str = "tuple()") -> tuple[TableStructure, pa.Table]:

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 class _Macro(click.ParamType[tuple[str, str]]):
     name = "name=value"
 
-    def convert(
-        self, value: str, param: click.Parameter | None, context: click.Context | None
-    ) -> tuple[str, str]:
+    def convert(self, value: str, param: click.Parameter | None, context: click.Context | None) -> tuple[str, str]:
         macro, equals, filling = value.partition("=")
         if not equals or not macro.isidentifier():
             self.fail(f"{value!r} is not name=value, as in shard=01", param, context)

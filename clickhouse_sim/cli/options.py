@@ -72,9 +72,7 @@ def replica_option(meaning: str) -> Callable[[_Command], _Command]:
     return click.option("--replica", metavar="NAME", help=meaning, shell_complete=complete_replica)
 
 
-file_argument = click.argument(
-    "file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
-)
+file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
 
 _READING_OPTIONS = (
     click.option(
@@ -85,7 +83,9 @@ _READING_OPTIONS = (
     click.option(
         "--block-rows", type=click.IntRange(min=1), help="Rows of a block. Default: max_insert_block_size, 1048449."
     ),
-    click.option("--token", default="", metavar="TEXT", help="insert_deduplication_token, instead of the rows' hash."),
+    click.option(
+        "--token", default="", metavar="TEXT", help="insert_deduplication_token, instead of the rows' hash."
+    ),
     click.option("--null", "null_texts", multiple=True, metavar="TEXT", help="CSV: means NULL in a Nullable column."),
     click.option("--no-header", is_flag=True, help="CSV: no header line; the columns are the table's, in order."),
 )

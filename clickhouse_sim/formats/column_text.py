@@ -31,10 +31,7 @@ def text_block(
     errors of `conform`: they name column and row, the block's first row being number `first_row`.
     """
     nulls = [text.encode() for text in null_texts]
-    texts = {
-        name: _prepared(values, schema.column(name), nulls, empty_is_null)
-        for name, values in columns.items()
-    }
+    texts = {name: _prepared(values, schema.column(name), nulls, empty_is_null) for name, values in columns.items()}
     return conform(pa.table(texts), schema, first_row=first_row)
 
 

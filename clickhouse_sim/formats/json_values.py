@@ -1,14 +1,14 @@
 """JSON values to what spells a value of a type, in the type's `text_shape`.
 
-An array of ClickHouse is an array; a tuple is an array, or an object where its elements have names; a map is an object.
-Inside them null is the default of a type that is not Nullable, and an element that an object lacks is its type's.
+An array of ClickHouse is an array; a tuple is an array, or an object where its elements have names; a map is an
+object. Inside them null is the default of a type that is not Nullable, and an element that an object lacks is its type's.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 
 from replica.schema.types import DataType, Kind
 from replica.schema.types.containers import Tuple
@@ -53,14 +53,14 @@ def _tuple(value: Any, data_type: Tuple) -> dict[str, Any]:
     if isinstance(value, list):
         if len(value) != len(data_type.elements):
             raise ValueError(f"an array of {len(value)} values")
-        named = zip(data_type.field_names, value, strict=True)
+        given = list(zip(data_type.field_names, value, strict=True))
     elif isinstance(value, JsonObject) and data_type.names:
-        named = iter(value.pairs)
+        given = value.pairs
     else:
-        return _refuse(value)
+        _refuse(value)
     values = dict(data_type.default_text)
     types = dict(zip(data_type.field_names, data_type.elements, strict=True))
-    for name, each in named:
+    for name, each in given:
         if name not in types:
             raise ValueError(f"an object with an unknown key {name!r}")
         values[name] = _inside(each, types[name])
@@ -73,15 +73,15 @@ def _text(value: Any, data_type: DataType) -> bytes:
         return (b"1" if is_number else b"true") if value else (b"0" if is_number else b"false")
     if isinstance(value, JsonNumber) and data_type.kind is Kind.DATETIME:
         return _instant(value)
-    if isinstance(value, str):
-        try:
-            return value.encode("utf-8", "surrogateescape")
-        except UnicodeEncodeError:
-            raise ValueError("half of a surrogate pair") from None
-    return _refuse(value)
+    if not isinstance(value, str):
+        _refuse(value)
+    try:
+        return value.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise ValueError("half of a surrogate pair") from None
 
 
-def _refuse(value: Any) -> Any:
+def _refuse(value: Any) -> NoReturn:
     if isinstance(value, list):
         raise ValueError("an array")
     raise ValueError("an object" if isinstance(value, JsonObject) else repr(value))

@@ -23,7 +23,11 @@ from replica.expression import complete
 from replica.schema import Column, TableSchema
 
 _DECODER = json.JSONDecoder(
-    parse_int=JsonNumber, parse_float=JsonNumber, parse_constant=JsonNumber, object_pairs_hook=JsonObject, strict=False
+    parse_int=JsonNumber,
+    parse_float=JsonNumber,
+    parse_constant=JsonNumber,
+    object_pairs_hook=JsonObject,
+    strict=False,
 )
 
 _Texts = dict[str, Any]

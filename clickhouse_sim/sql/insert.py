@@ -18,6 +18,7 @@ from replica.schema import Kind, TableSchema
 Value = bytes | None
 """A literal as the text that spells it; None is NULL."""
 
+_FLOATS = ("NAN", "INF", "INFINITY")
 _NESTED = (Kind.ARRAY, Kind.TUPLE, Kind.MAP)
 
 
@@ -111,6 +112,8 @@ def _literal(cursor: Cursor) -> Value:
     sign = b"-" if cursor.take(TokenType.DASH) else b""
     if number := cursor.take(TokenType.NUMBER) or cursor.take(TokenType.HEX_STRING):
         return sign + cursor.text[number.start : number.end + 1].encode()
+    if cursor.words() and cursor.words()[0] in _FLOATS:
+        return sign + cursor.name("a number").lower().encode()
     if sign:
         raise cursor.error("a number")
     if text := cursor.take(TokenType.STRING):
@@ -125,7 +128,7 @@ def _literal(cursor: Cursor) -> Value:
     if cursor.at_end or not word:
         raise cursor.error("a value")
     raise NotImplementedInModel(
-        f"{cursor.error('a literal').message}: VALUES takes numbers, strings, NULL, true and false, arrays, tuples and maps"
+        f"{cursor.error('a literal').message}: VALUES takes numbers, strings, NULL, true, false, arrays, tuples, maps"
     )
 
 
@@ -159,7 +162,7 @@ def _spelled_for(schema: TableSchema, name: str, values: list[Value]) -> list[Va
     for value in values if data_type.kind not in _NESTED else ():
         if isinstance(value, _NestedText):
             raise NotImplementedInModel(
-                f"{value.decode('utf-8', 'replace')} for column {name!r}, which is {data_type}: VALUES takes literals."
+                f"{value.decode('utf-8', 'replace')} for column {name!r}, which is {data_type}: VALUES takes literals"
             )
     if data_type.kind not in (Kind.UNSIGNED, Kind.SIGNED, Kind.WIDE):
         return values

@@ -21,6 +21,8 @@ from sqlglot.generators.duckdb import DuckDBGenerator
 from clickhouse_sim.sql.column_names import column_name
 from clickhouse_sim.sql.functions import duckdb_call
 from clickhouse_sim.sql.grammar import CALLS, call_arguments, call_name, call_parameters, parse
+from clickhouse_sim.sql.result_values import converter
+from clickhouse_sim.sql.type_names import MACRO, macro_sql
 from clickhouse_sim.sql.znode_paths import znode_paths
 from replica.errors import (
     BadArguments,
@@ -109,10 +111,14 @@ class Query:
         ) as engine:
             for table, rows in tables.items():
                 engine.register(str(table), rows)
+            if MACRO in self.sql:
+                engine.execute(macro_sql(tables.values()))
             try:
                 result = engine.execute(self.sql)
                 columns = tuple(column[0] for column in result.description)
-                return Answer(columns, tuple(tuple(row) for row in result.fetchall()))
+                converters = [converter(column[1]) for column in result.description]
+                rows = (zip(converters, row, strict=True) for row in result.fetchall())
+                return Answer(columns, tuple(tuple(convert(value) for convert, value in row) for row in rows))
             except duckdb.Error as problem:
                 raise _translated(problem, known) from None
 
@@ -132,6 +138,7 @@ def parse_select(text: str) -> Query:
     if not isinstance(tree, exp.Query):
         raise SqlSyntaxError(f"not a SELECT: {text}")
     _refuse_foreign_parts(tree)
+    _join_names_of_nested(tree)
     mentioned = _mentioned_columns(tree)
     takes_all = any(not isinstance(star.parent, CALLS) for star in tree.find_all(exp.Star))
     paths = znode_paths(tree)
@@ -141,6 +148,18 @@ def parse_select(text: str) -> Query:
 
 
 # --- what a query reads --------------------------------------------------------------------------------------
+
+
+def _join_names_of_nested(tree: exp.Expr) -> None:
+    """`n.a` is a column of a Nested where there is no table n."""
+    tables = {table.alias_or_name for table in tree.find_all(exp.Table)} | {
+        cte.alias for cte in tree.find_all(exp.CTE)
+    }
+    tables |= {subquery.alias for subquery in tree.find_all(exp.Subquery)}
+    for column in tree.find_all(exp.Column):
+        if column.table and not column.db and column.table not in tables and isinstance(column.this, exp.Identifier):
+            column.set("this", exp.to_identifier(f"{column.table}.{column.name}", quoted=True))
+            column.set("table", None)
 
 
 def _mentioned_columns(tree: exp.Expr) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ from replica.expression.vector import Vector
 from replica.quoting import did_you_mean
 from replica.schema.types import NULL_TYPE, DataType, Kind
 
-
 _COMPUTED = (Kind.UNSIGNED, Kind.SIGNED, Kind.FLOAT, Kind.BOOL, Kind.DATE, Kind.DATETIME, Kind.STRING)
 _MOMENTS = (Kind.DATE32, Kind.DATETIME64)
 

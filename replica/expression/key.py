@@ -38,7 +38,8 @@ def compile_key(text: str, schema: TableSchema, allow_nullable_key: bool = False
     """The sorting or primary key of a text: `a`, `(a, b)`, `tuple()`, empty, or as `Key.text` gives it.
 
     Raises IllegalColumn for a constant, or a Nullable that is not allowed; DataTypeCannotBeUsedInKey for a Variant
-    or a SimpleAggregateFunction; BadArguments for an expression that comes twice; and what `compile_expression` raises.
+    or a SimpleAggregateFunction; BadArguments for an expression that comes twice; and what `compile_expression`
+    raises.
     """
     key = Key(tuple(compile_node(node, schema) for node in parse_list(text)))
     _refuse_constants(key, "Sorting key")
@@ -61,7 +62,8 @@ def compile_partition_key(
     """The partition key of a text, whose `%` is ClickHouse's `moduloLegacy`.
 
     Raises IllegalColumn for a constant, or a Nullable that is not allowed; DataTypeCannotBeUsedInKey for a Variant;
-    BadArguments for a float that is not allowed; NotImplementedInModel for a Nullable(IPv4); and what `compile_expression` raises.
+    BadArguments for a float that is not allowed; NotImplementedInModel for a Nullable(IPv4); and
+    what `compile_expression` raises.
     """
     key = Key(tuple(compile_node(node, schema, Modulo.LEGACY) for node in parse_list(text)))
     _refuse_constants(key, "Partition key")

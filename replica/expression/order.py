@@ -58,7 +58,7 @@ def _ranks(columns: list[tuple[pa.Array, DataType]]) -> np.ndarray:
     combined = np.zeros(len(columns[0][0]), np.int64)
     for values, data_type in columns:
         for column in sort_columns(values, data_type):
-            ranks = pc.rank(column, "ascending", null_placement="at_end", tiebreaker="dense").to_numpy()
+            ranks = pc.rank(column, "ascending", tiebreaker="dense").to_numpy()
             combined = np.unique(combined * (len(combined) + 1) + ranks.astype(np.int64), return_inverse=True)[1]
     return combined
 

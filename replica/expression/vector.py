@@ -18,7 +18,8 @@ class Vector:
     """Values of a type, one a row, or a single one that stands for every row.
 
     `values` are numbers as ClickHouse has them in memory (a numpy array, of no dimension when single); of types that
-    are no numbers to numpy, Strings among them, an Arrow array or scalar. `nulls` marks the rows that are NULL; None when none is.
+    are no numbers to numpy, Strings among them, an Arrow array or scalar. `nulls` marks the rows that are NULL; None
+    when none is.
     """
 
     type: DataType

@@ -1,5 +1,5 @@
-"""What a table's rows look like: types (`types`, one small class each), columns and their text in the coordination service (`table`),
-and the check that an incoming block fits (`conform`).
+"""What a table's rows look like: types (`types`, one small class each), columns and their text in the coordination
+service (`table`), the check that an incoming block fits (`conform`), and what people see of a block (`readable`).
 
 The DEFAULT of a column that a block leaves out is computed in `replica.expression.defaults`, one storey up.
 """

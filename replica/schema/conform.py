@@ -69,7 +69,7 @@ def _require_equal_lengths(block: pa.Table, names: list[str], first_row: int) ->
     """The arrays of one Nested are as long as each other in every row."""
     if len(names) < 2:
         return
-    expected, *others = (np.concatenate([lengths(chunk) for chunk in block[name].chunks] or [[]]) for name in names)
+    expected, *others = (_lengths(block[name]) for name in names)
     for name, found in zip(names[1:], others, strict=True):
         if len(wrong := np.flatnonzero(expected != found)):
             row = int(wrong[0])
@@ -77,6 +77,10 @@ def _require_equal_lengths(block: pa.Table, names: list[str], first_row: int) ->
                 f"Row {first_row + row}: {names[0]!r} has {int(expected[row])} elements and {name!r} has"
                 f" {int(found[row])}; in one Nested they must be equally many."
             )
+
+
+def _lengths(column: pa.ChunkedArray) -> np.ndarray:
+    return np.concatenate([np.zeros(0, np.int64), *(lengths(chunk) for chunk in column.chunks)])
 
 
 def _never_fits(source: pa.DataType, column: Column) -> TypeMismatch:

@@ -9,13 +9,20 @@ from replica.schema.table import TableSchema
 from replica.schema.types import DataType
 from replica.schema.types.strings import as_text
 
+TYPE_KEY = b"ClickHouse type"
+
 
 def readable(block: pa.Table, schema: TableSchema | None = None) -> pa.Table:
     """The block with its values as each type's `readable` gives them: Strings as text, moments as the time of day in
-    their zone, enums as names. Of a block without a schema, bytes are text and moments in UTC."""
+    their zone, enums as names. Each field keeps the type's text under `TYPE_KEY`. Of a block without a schema, bytes
+    are text and moments in UTC."""
     for index, field in enumerate(block.schema):
-        shown = _readable_column(block.column(index), None if schema is None else schema.column(field.name).type)
-        block = block.set_column(index, field.name, shown)
+        data_type = None if schema is None else schema.column(field.name).type
+        shown = _readable_column(block.column(index), data_type)
+        named = pa.field(field.name, shown.type)
+        if data_type is not None:
+            named = named.with_metadata({TYPE_KEY: data_type.text})
+        block = block.set_column(index, named, shown)
     return block
 
 

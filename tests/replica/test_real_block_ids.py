@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from replica.expression import sort_block
 from replica.schema import conform
 from replica.schema.types import DataType, Kind, parse_type
-from replica.expression import sort_block
 from scripts.check_block_ids import mismatch, structure_and_block
 
 pytestmark = pytest.mark.real

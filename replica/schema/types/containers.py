@@ -1,4 +1,4 @@
-"""Types that are made of others: arrays, tuples, maps, variants."""
+"""Types that are made of others: arrays, tuples, maps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from replica.errors import TypeMismatch
 from replica.quoting import backquote_if_needed
 from replica.schema.types.conversions import is_text, plain
-from replica.schema.types.data_type import Conversion, DataType, Kind, null_map, rows_of_width, with_length_before
+from replica.schema.types.data_type import Conversion, DataType, Kind, null_map, with_length_before
 from replica.schema.types.nested_text import NestedText
 
 
@@ -146,6 +146,12 @@ def lengths(values: pa.Array) -> np.ndarray:
         return np.where(null_map(values), 0, np.diff(offsets)).astype(np.int64)
     counted = pc.fill_null(pc.cast(pc.list_value_length(values), pa.int64()), 0)
     return np.asarray(counted.to_numpy(zero_copy_only=False))
+
+
+def _distinct(*columns: pa.Array | np.ndarray) -> int:
+    """How many different rows the columns have."""
+    names = [str(place) for place in range(len(columns))]
+    return int(pa.table(list(columns), names=names).group_by(names).aggregate([]).num_rows)
 
 
 def pairs_of(values: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -298,7 +304,9 @@ class Map(_Nesting):
 
     @cached_property
     def arrow(self) -> pa.DataType:
-        return pa.map_(pa.field("key", self.key.arrow, False), pa.field("value", self.value.arrow, self.value.nullable))
+        return pa.map_(
+            pa.field("key", self.key.arrow, False), pa.field("value", self.value.arrow, self.value.nullable)
+        )
 
     @property
     def nested(self) -> tuple[DataType, ...]:
@@ -339,15 +347,16 @@ class Map(_Nesting):
 
         def pairs(values: pa.Array) -> pa.Array:
             keys, items = pairs_of(values)
-            return self._of(
-                lengths(values), _converted_inside(keys, self.key), _converted_inside(items, self.value)
-            )
+            return self._of(lengths(values), _converted_inside(keys, self.key), _converted_inside(items, self.value))
 
         return pairs
 
     def _of(self, lengths: np.ndarray, keys: pa.Array, items: pa.Array) -> pa.Array:
         offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
         return pa.MapArray.from_arrays(offsets, keys, items, type=self.arrow)
+
+    def _has_duplicates(self, values: pa.Array, keys: pa.Array) -> bool:
+        return _distinct(np.repeat(np.arange(len(values)), lengths(values)), self.key.rows(keys)) < len(keys)
 
     @property
     def text_shape(self) -> pa.DataType:
@@ -371,105 +380,14 @@ class Map(_Nesting):
         return pairs
 
     def readable(self, values: pa.Array) -> pa.Array:
+        """A map; where a key comes twice, which DuckDB does not have, an array of pairs."""
         keys, items = pairs_of(values)
+        if self._has_duplicates(values, keys):
+            pairs = Tuple((self.key, self.value), ("key", "value"))
+            return Array(pairs).readable(self._as_list(values, pairs))
         offsets = pa.array(np.concatenate([[0], np.cumsum(lengths(values))]), pa.int32())
         return pa.MapArray.from_arrays(offsets, self.key.readable(keys), self.value.readable(items))
 
 
 def _is_pair(source: pa.DataType) -> bool:
     return bool(pa.types.is_struct(source) and source.num_fields == 2)
-
-
-@dataclass(frozen=True)
-class Variant(_Nesting):
-    """A value of one of the alternatives, which are in the order of their names, or NULL. In Arrow a struct with one
-    field an alternative, named by its type; at most one of them is there."""
-
-    alternatives: tuple[DataType, ...]
-
-    @property
-    def base(self) -> str:
-        return f"Variant({', '.join(map(str, self.alternatives))})"
-
-    @property
-    def text(self) -> str:
-        return self.base
-
-    @property
-    def kind(self) -> Kind:
-        return Kind.VARIANT
-
-    @cached_property
-    def _fields(self) -> list[pa.Field]:
-        return [pa.field(each.text, each.arrow) for each in self.alternatives]
-
-    @cached_property
-    def arrow(self) -> pa.DataType:
-        return pa.struct(self._fields)
-
-    @property
-    def nested(self) -> tuple[DataType, ...]:
-        return self.alternatives
-
-    @property
-    def can_be_nullable(self) -> bool:
-        return False
-
-    def stream(self, values: pa.Array) -> Iterator[np.ndarray]:
-        yield from self.contents(values)
-
-    def contents(self, values: pa.Array) -> Iterator[np.ndarray]:
-        """For each row the number of its alternative, 255 for NULL, then the values of each alternative."""
-        columns = values.flatten()
-        yield self._discriminators(columns, len(values))
-        for alternative, column in zip(self.alternatives, columns, strict=True):
-            yield from alternative.stream(column.drop_null())
-
-    def _discriminators(self, columns: list[pa.Array], rows: int) -> np.ndarray:
-        numbers = np.full(rows, 255, np.uint8)
-        for number, column in enumerate(columns):
-            numbers[null_map(column) == 0] = number
-        return numbers
-
-    def rows(self, values: pa.Array) -> pa.Array:
-        return self.own_rows(values)
-
-    def own_rows(self, values: pa.Array) -> pa.Array:
-        columns = values.flatten()
-        numbers = rows_of_width(self._discriminators(columns, len(values)), 1)
-        given = [
-            pc.if_else(pc.is_null(column), pa.scalar(None, pa.large_binary()), each.rows(column))
-            for each, column in zip(self.alternatives, columns, strict=True)
-        ]
-        nothing = pa.scalar(b"", pa.large_binary())
-        return pc.binary_join_element_wise(numbers, pc.coalesce(*given, nothing), nothing)
-
-    def conversion(self, source: pa.DataType) -> Conversion | None:
-        if not pa.types.is_struct(source):
-            return None
-        found = [source.field(index).name for index in range(source.num_fields)]
-        if not set(found) <= {each.text for each in self.alternatives}:
-            return None
-
-        def alternatives(values: pa.Array) -> pa.Array:
-            given = dict(zip(found, values.flatten(), strict=True))
-            nothing = pa.nulls(len(values))
-            columns = [converted(given.get(each.text, nothing), each) for each in self.alternatives]
-            if any(np.sum([null_map(column) == 0 for column in columns], axis=0) > 1):
-                raise ValueError("two alternatives at once")
-            return pa.StructArray.from_arrays(columns, fields=self._fields, mask=self._is_null(columns))
-
-        return alternatives
-
-    def _is_null(self, columns: list[pa.Array]) -> pa.Array:
-        return pa.array(np.all([null_map(column) == 1 for column in columns], axis=0))
-
-    def readable(self, values: pa.Array) -> pa.Array:
-        """The text of each value."""
-        shown = [each.readable(column) for each, column in zip(self.alternatives, values.flatten(), strict=True)]
-        texts = [next((str(item) for item in row if item is not None), None) for row in zip(*map(_listed, shown))]
-        return pa.array(texts, pa.large_string())
-
-
-def _listed(values: pa.Array) -> list[Any]:
-    return list(values.to_pylist())

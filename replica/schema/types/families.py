@@ -25,12 +25,13 @@ from replica.errors import (
     UnknownType,
 )
 from replica.quoting import backquote_if_needed, did_you_mean
-from replica.schema.types.containers import Array, Map, Tuple, Variant
+from replica.schema.types.containers import Array, Map, Tuple
 from replica.schema.types.data_type import DataType, Kind
 from replica.schema.types.grammar import Argument, Number, Text, TypeName, parse_type_name
 from replica.schema.types.moments import Date, Date32, DateTime, DateTime64, Time
 from replica.schema.types.numbers import BFloat16, Bool, DecimalType, Float, Integer, WideInteger
 from replica.schema.types.strings import EnumType, FixedString, IPv4, IPv6, String, UuidType
+from replica.schema.types.variant import Variant
 from replica.schema.types.wrappers import Alias, LowCardinality, SimpleAggregateFunction
 
 
@@ -59,7 +60,18 @@ _LOW_CARDINALITY = {
 }
 _SIMPLE_FUNCTIONS = (
     *("any", "anyLast", "any_respect_nulls", "anyLast_respect_nulls", "anyValue", "first_value", "last_value"),
-    *("min", "max", "sum", "sumWithOverflow", "groupBitAnd", "groupBitOr", "groupBitXor", "sumMap", "minMap", "maxMap"),
+    *(
+        "min",
+        "max",
+        "sum",
+        "sumWithOverflow",
+        "groupBitAnd",
+        "groupBitOr",
+        "groupBitXor",
+        "sumMap",
+        "minMap",
+        "maxMap",
+    ),
     *("groupArrayArray", "groupArrayLastArray", "groupUniqArrayArray", "groupUniqArrayArrayMap", "minMappedArrays"),
     *("maxMappedArrays", "sumMappedArrays"),
 )
@@ -231,7 +243,9 @@ def _members(written: TypeName) -> list[tuple[str, int]]:
             f"All elements of {written.name} must be of the form 'name' = number, or all of the form 'name'."
         )
     first = 1 if numbers[0] is None else numbers[0]
-    members = [(each.value, first + place if each.number is None else each.number) for place, each in enumerate(given)]
+    members = [
+        (each.value, first + place if each.number is None else each.number) for place, each in enumerate(given)
+    ]
     for place, (name, number) in enumerate(members):
         for other, taken in members[:place]:
             if name == other:
@@ -318,7 +332,9 @@ def _variant(written: TypeName) -> DataType:
         raise BadArguments("Variant type should have at least one nested type.")
     for each in alternatives.values():
         if each.nullable:
-            raise BadArguments("Nullable, LowCardinality(Nullable) and Variant types are not allowed inside Variant type.")
+            raise BadArguments(
+                "Nullable, LowCardinality(Nullable) and Variant types are not allowed inside Variant type."
+            )
     return Variant(tuple(alternatives[text] for text in sorted(alternatives)), nullable=True)
 
 

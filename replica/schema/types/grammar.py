@@ -1,4 +1,4 @@
-"""The grammar of type names: `Map(String, Array(Nullable(UInt8)))` to a tree, nothing known of what types there are."""
+"""The grammar of type names: `Map(String, Array(UInt8))` to a tree, nothing known of what types there are."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ class DateTime(Numeric):
 
 @dataclass(frozen=True)
 class DateTime64(DateTime):
-    """Ticks of 10 to the -`scale` seconds since 1970, signed. Arrow has fewer units: it carries the next finer one."""
+    """Ticks of 10 to the -`scale` seconds since 1970, signed. Arrow has fewer units, and holds the next finer one."""
 
     scale: int = 3
 
@@ -328,12 +328,16 @@ class Time(Numeric):
         """What `[-]hh:mm:ss[.fraction]` or a number of seconds says."""
         match = _TIME.fullmatch(text.strip())
         if match is None:
-            return self._in_range(whole_number(text)) * 10 ** (self.scale or 0)
+            return self._in_range(whole_number(text)) * self._ticks_in_a_second
         sign, hours, minutes, seconds, fraction = match.groups()
         digits = (fraction or "").ljust(self.scale or 0, "0")[: self.scale or 0]
         whole = self._in_range(int(hours) * 3600 + int(minutes) * 60 + int(seconds))
-        ticks = whole * 10 ** (self.scale or 0) + int(digits or "0")
+        ticks = whole * self._ticks_in_a_second + int(digits or "0")
         return -ticks if sign else ticks
+
+    @property
+    def _ticks_in_a_second(self) -> int:
+        return int(10 ** (self.scale or 0))
 
     def _in_range(self, seconds: int) -> int:
         if abs(seconds) > _LAST_TIME:
@@ -344,7 +348,7 @@ class Time(Numeric):
         return pa.array([None if value is None else self._text(value) for value in values.to_pylist()], pa.string())
 
     def _text(self, ticks: int) -> str:
-        seconds, fraction = divmod(abs(ticks), 10 ** (self.scale or 0))
+        seconds, fraction = divmod(abs(ticks), self._ticks_in_a_second)
         minutes, second = divmod(seconds, 60)
         text = f"{'-' if ticks < 0 else ''}{minutes // 60:02}:{minutes % 60:02}:{second:02}"
         return f"{text}.{fraction:0{self.scale}}" if self.scale else text

@@ -351,4 +351,3 @@ class DecimalType(FixedWidth):
             return values
         texts = (None if value is None else f"{value.normalize():f}" for value in values.to_pylist())
         return pa.array(texts, pa.large_string())
-
