@@ -1,7 +1,7 @@
 """JSON values to what spells a value of a type, in the type's `text_shape`.
 
 An array of ClickHouse is an array; a tuple is an array, or an object where its elements have names; a map is an
-object. Inside them null is the default of a type that is not Nullable, and an element that an object lacks is its type's.
+object. Inside them null is the default of a type that is not Nullable, and so is an element that an object lacks.
 """
 
 from __future__ import annotations
