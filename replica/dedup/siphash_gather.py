@@ -32,8 +32,8 @@ def _gather(
     """
     for place in range(values.size):
         value = np.uint64(values[place])
-        if mask is not None and mask[place]:
-            value = np.uint64(0)
+        if mask is not None:
+            value *= np.uint64(np.uint8(1) ^ mask[place])
         if swapped:
             value = ((value & np.uint64(0x00FF00FF00FF00FF)) << np.uint64(8)) | (
                 (value >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
@@ -80,7 +80,7 @@ _kernel = _compiled()
 
 def gather(state: State, pending: int, filled: int, data: np.ndarray) -> tuple[State, int, int]:
     """The state after the numbers of an array that `SipHash128.update` takes, and the bytes that are left over."""
-    mask = np.ma.getmaskarray(data) if isinstance(data, np.ma.MaskedArray) else None
+    mask = np.ma.getmaskarray(data).view(np.uint8) if isinstance(data, np.ma.MaskedArray) else None
     values = np.ma.getdata(data)
     swapped = values.dtype.byteorder == ">"
     unsigned = values.view(f"<u{values.dtype.itemsize}")

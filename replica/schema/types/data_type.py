@@ -221,8 +221,19 @@ class DataType(ABC):
 
 def null_map(values: pa.Array) -> np.ndarray:
     """One byte a row: 1 where the value is NULL."""
-    nulls: np.ndarray = pc.cast(pc.is_null(values), pa.uint8()).to_numpy(zero_copy_only=True)
-    return nulls
+    validity = values.buffers()[0]
+    if not values.null_count:
+        return np.zeros(len(values), np.uint8)
+    if validity is None:
+        return np.ones(len(values), np.uint8)
+    return unpacked_bits(validity, values.offset, len(values)) ^ np.uint8(1)
+
+
+def unpacked_bits(bits: pa.Buffer, first: int, count: int) -> np.ndarray:
+    """One byte, 0 or 1, for each bit of a bitmap of Arrow, from the `first` on."""
+    skipped, begin = first % 8, first // 8
+    packed = np.frombuffer(bits, np.uint8, (skipped + count + 7) // 8, begin)
+    return np.unpackbits(packed, count=skipped + count, bitorder="little")[skipped:]
 
 
 def _binary(value: bytes) -> pa.Scalar:

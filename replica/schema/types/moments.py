@@ -112,7 +112,7 @@ class Date32(Date):
 
 def _days(values: pa.Array) -> pa.Array:
     days = pc.cast(text_of(values), pa.date32())
-    if pa.types.is_timestamp(values.type) and not pc.all(pc.equal(pc.cast(days, values.type), values)).as_py():
+    if pa.types.is_timestamp(values.type) and pc.any(pc.not_equal(pc.cast(days, values.type), values)).as_py():
         raise OutOfRange("a time of day in a Date")
     return days
 

@@ -24,7 +24,7 @@ from replica.schema.types.conversions import (
     whole_number,
     within,
 )
-from replica.schema.types.data_type import Conversion, DataType, Kind, fixed_bytes, null_map, rows_of_width
+from replica.schema.types.data_type import Conversion, DataType, Kind, fixed_bytes, null_map, rows_of_width, unpacked_bits
 
 _HEXADECIMAL = r"^\s*[+-]?0[xX]"
 
@@ -273,8 +273,9 @@ class Bool(Numeric):
         return DataType.stream(self, values)
 
     def stored(self, values: pa.Array) -> np.ndarray:
-        numbers: np.ndarray = pc.cast(values, pa.uint8()).to_numpy(zero_copy_only=True)
-        return numbers
+        if len(values) == 0:
+            return np.zeros(0, np.uint8)
+        return unpacked_bits(values.buffers()[1], values.offset, len(values))
 
     def from_stored(self, values: np.ndarray, nulls: np.ndarray | None) -> pa.Array:
         return pa.array(values.astype(bool), mask=None if nulls is None else nulls.astype(bool))

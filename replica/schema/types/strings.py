@@ -185,7 +185,7 @@ class EnumType(Numeric):
     def _from_numbers(self, values: pa.Array) -> pa.Array:
         numbers = pc.cast(values, self.arrow)
         known = pc.is_in(numbers, pa.array([number for _, number in self.members], self.arrow))
-        if not pc.all(pc.or_(known, pc.is_null(numbers))).as_py():
+        if pc.any(pc.and_not(pc.is_valid(numbers), known)).as_py():
             raise OutOfRange("no element of the enum")
         return numbers
 

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from replica.schema.types.data_type import Conversion, DataType, Kind
 from replica.schema.types.nested_text import NestedText
@@ -159,8 +160,15 @@ class LowCardinality(_Wrapper):
         return False
 
     def stream(self, values: pa.Array) -> Iterator[np.ndarray]:
-        rows = self.inner.rows(values)
+        rows = self._rows(values)
         offsets = np.frombuffer(rows.buffers()[1], "<i8", len(rows) + 1, rows.offset * 8)
         length = int(offsets[-1] - offsets[0])
         if length:
             yield np.frombuffer(rows.buffers()[2], np.uint8, length, int(offsets[0]))
+
+    def _rows(self, values: pa.Array) -> pa.Array:
+        """Of each different string once. (Numbers that are equal may differ in their bits.)"""
+        if self.kind not in (Kind.STRING, Kind.FIXED_STRING):
+            return self.inner.rows(values)
+        encoded = pc.dictionary_encode(values, null_encoding="encode")
+        return self.inner.rows(encoded.dictionary).take(encoded.indices)
