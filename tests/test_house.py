@@ -25,8 +25,10 @@ HEART = [
     "replica/queue.py",
     "replica/selection.py",
     "replica/partition.py",
+    "replica/partition_id.py",
     "replica/znodes.py",
     *(str(path.relative_to(ROOT)) for path in (ROOT / "replica" / "expression").glob("*.py")),
+    *(str(path.relative_to(ROOT)) for path in (ROOT / "replica" / "schema").rglob("*.py")),
     *(str(path.relative_to(ROOT)) for path in (ROOT / "replica" / "dedup").glob("*.py")),
 ]
 OUTSIDE = {"asyncio", "time", "random", "secrets", "socket", "os", "threading", "subprocess", "uuid", "concurrent"}

@@ -43,7 +43,11 @@ TABLE = TableZnodes("/clickhouse/tables/01/t")
 DEFINITION = CreateTable(
     database="default",
     table="t",
-    columns=(ColumnDefinition("k", "UInt64"), ColumnDefinition("v", "String")),
+    columns=(
+        ColumnDefinition("k", "UInt64"),
+        ColumnDefinition("v", "String"),
+        ColumnDefinition("x", "Map(LowCardinality(String), Array(Nullable(Decimal(9, 2))))"),
+    ),
     zookeeper_path="/clickhouse/tables/{shard}/t",
     replica_name="{replica}",
     partition_by="k % 2",

@@ -14,6 +14,7 @@ from replica.errors import ClickHouseError
 
 ROWS_PER_BLOCK = 4
 _KEYS = pa.uint64()
+_PRICES = pa.map_(pa.string(), pa.list_(pa.int64()))
 
 
 @dataclass
@@ -27,7 +28,10 @@ class InsertHistory:
 def block_of(number: int) -> pa.Table:
     """The rows of a block, over both partitions of a table partitioned by `k % 2`; no two blocks share a key."""
     keys = range(number * ROWS_PER_BLOCK, (number + 1) * ROWS_PER_BLOCK)
-    return pa.table({"k": pa.array(keys, _KEYS), "v": [f"block {number}"] * ROWS_PER_BLOCK})
+    prices = [[("price", [key, None])] if key % 3 else [] for key in keys]
+    return pa.table(
+        {"k": pa.array(keys, _KEYS), "v": [f"block {number}"] * ROWS_PER_BLOCK, "x": pa.array(prices, _PRICES)}
+    )
 
 
 async def insert_blocks(

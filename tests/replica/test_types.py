@@ -167,6 +167,7 @@ def test_text_becomes_a_value(text: str, spelled: str, value: object) -> None:
         (pa.array(["abcd"]), "FixedString(3)", ValueIsOutOfRangeOfDataType),
         (pa.array(["12345678.1"]), "Decimal(9, 2)", ValueIsOutOfRangeOfDataType),
         (pa.array(["1e"]), "Decimal(9, 2)", CannotParseText),
+        (pa.array([10**7]), "Decimal(9, 2)", ValueIsOutOfRangeOfDataType),
         (pa.array([2**63], pa.uint64()), "Array(UInt8)", TypeMismatch),
         (pa.array(["-1"]), "UInt128", ValueIsOutOfRangeOfDataType),
         (pa.array(["0x10"]), "UInt8", CannotParseText),
@@ -190,3 +191,8 @@ def test_a_nested_column_is_arrays_of_equal_length() -> None:
     assert conform(pa.table({"n.a": [[1]], "n.b": [["x"]]}), schema).num_rows == 1
     with pytest.raises(SizesOfArraysDontMatch, match=r"^Row 8: 'n.a' has 2 elements and 'n.b' has 1"):
         conform(pa.table({"n.a": [[1], [1, 2]], "n.b": [["x"], ["y"]]}), schema, first_row=7)
+
+
+@pytest.mark.parametrize("text", ["Decimal(9, 2)", "Decimal(18, 0)", "Decimal(76, 60)"])
+def test_integers_are_decimals(text: str) -> None:
+    assert conformed(pa.array([7, -3], pa.int64()), text)["c"].cast(pa.float64()).to_pylist() == [7, -3]

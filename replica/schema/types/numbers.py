@@ -323,8 +323,12 @@ class DecimalType(FixedWidth):
         return content if self.width == arrow_width else content.view(f"<i{self.width}")[:: arrow_width // self.width]
 
     def conversion(self, source: pa.DataType) -> Conversion | None:
-        if pa.types.is_decimal(source) or pa.types.is_integer(source):
+        if pa.types.is_decimal(source):
             return lambda values: pc.cast(values, self.arrow)
+        if pa.types.is_integer(source):
+            # Arrow wants room for the largest integer that there might be.
+            roomy = pa.decimal256(76, min(self.scale, 76 - 20))
+            return lambda values: pc.cast(pc.cast(values, roomy), self.arrow)
         if pa.types.is_floating(source):
             return each(lambda value: self._number(repr(value)), self.arrow)
         if is_text(source):
