@@ -40,7 +40,7 @@ def hashing() -> list[Row]:
 
 
 def _columns() -> dict[str, pa.Array]:
-    """Columns by their types: as wide in Arrow as in ClickHouse, wider there, with NULLs, of short strings, nested."""
+    """Columns by their types: as wide in Arrow as in ClickHouse, wider, with NULLs, of short strings, nested."""
     chance = np.random.default_rng(1)
     numbers = chance.integers(0, 2**31, _ROWS)
     words = pa.array([b"abcdefgh"[: number % 9] for number in range(_ROWS)], pa.large_binary())
@@ -48,7 +48,7 @@ def _columns() -> dict[str, pa.Array]:
         "UInt64": pa.array(numbers.astype(np.uint64)),
         "UInt8": pa.array(numbers.astype(np.uint8)),
         "DateTime": pa.array(numbers).cast(pa.timestamp("s", "UTC")),
-        "Decimal(9, 2)": pa.array(numbers // 100).cast(pa.decimal128(21, 2)).cast(pa.decimal128(9, 2), safe=False),
+        "Decimal(9, 2)": pa.array(numbers // 1000).cast(pa.decimal128(21, 2)).cast(pa.decimal128(9, 2)),
         "UUID": pa.array([chance.bytes(16) for _ in range(_ROWS // 4)], pa.binary(16)),
         "Nullable(UInt32)": pa.array(numbers.astype(np.uint32), mask=chance.random(_ROWS) < 0.1),
         "String": words,

@@ -96,7 +96,9 @@ def test_numbers_with_gaps_other_byte_order_or_a_mask_are_hashed_as_if_gathered(
         state.update(data)
         state.update(b"after")
         shown = np.where(np.ma.getmaskarray(data), np.zeros((), dtype), values)
-        assert state.digest() == siphash128(bytes(before) + shown.astype(dtype.replace(">", "<")).tobytes() + b"after")
+        assert state.digest() == siphash128(
+            bytes(before) + shown.astype(dtype.replace(">", "<")).tobytes() + b"after"
+        )
 
 
 def run_python(code: str, folder: Path, **environment: str) -> str:

@@ -24,7 +24,15 @@ from replica.schema.types.conversions import (
     whole_number,
     within,
 )
-from replica.schema.types.data_type import Conversion, DataType, Kind, fixed_bytes, null_map, rows_of_width, unpacked_bits
+from replica.schema.types.data_type import (
+    Conversion,
+    DataType,
+    Kind,
+    fixed_bytes,
+    null_map,
+    rows_of_width,
+    unpacked_bits,
+)
 
 _HEXADECIMAL = r"^\s*[+-]?0[xX]"
 

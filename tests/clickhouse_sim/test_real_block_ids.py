@@ -13,9 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clickhouse_sim.block_ids import ids_of_block
+from clickhouse_sim.formats.files import Reading, read_blocks
+from clickhouse_sim.sql.insert import InsertValues
+from clickhouse_sim.sql.statements import parse_statements
+from replica.commands import CreateTable
 from replica.expression import sort_block
 from replica.schema import conform
 from replica.schema.types import DataType, Kind, parse_type
+from replica.table_structure import TableStructure
 from scripts.check_block_ids import mismatch, structure_and_block
 
 pytestmark = pytest.mark.real
@@ -39,7 +45,6 @@ class Engine:
     def __init__(self, folder: Path) -> None:
         from chdb import session
 
-        self._folder = folder
         self._session = session.Session(str(folder))
         self._run("CREATE DATABASE d ENGINE = Atomic")
 
@@ -49,9 +54,20 @@ class Engine:
     def ids(self, columns: list[tuple[str, str]], rows: str, partition_by: str = "tuple()") -> list[str]:
         """The ids of one INSERT of rows in TSV."""
         self.insert(columns, rows, partition_by, "tuple()")
+        return self._logged()
+
+    def _logged(self) -> list[str]:
         (path,) = self._run("SELECT data_paths[1] FROM system.tables WHERE database = 'd' AND name = 't'").split()
         logs = sorted((Path(path) / "deduplication_logs").iterdir())
         return [line.split("\t")[2] for log in logs for line in log.read_text().splitlines()]
+
+    def ids_of(self, columns: str, data: str) -> list[str]:
+        """The ids of one INSERT into a table with these columns; `data` is what follows its settings."""
+        self._run("DROP TABLE IF EXISTS d.t SYNC")
+        ending = "ENGINE = MergeTree ORDER BY tuple() SETTINGS non_replicated_deduplication_window = 100"
+        self._run(f"CREATE TABLE d.t ({columns}) {ending}")
+        self._run(f"INSERT INTO d.t SETTINGS input_format_parallel_parsing = 0 {data}")
+        return self._logged()
 
     def insert(self, columns: list[tuple[str, str]], rows: str, partition_by: str, order_by: str) -> None:
         """A new table d.t of the rows."""
@@ -241,3 +257,47 @@ def test_random_sorting_keys(engine: Engine, seed: int) -> None:
     structure, block = structure_and_block(vector, order_by="(c, i)")
     ordered = sort_block(conform(block, structure.schema), structure.sorting_key)
     assert [str(number) for number in ordered["i"].to_pylist()] == engine.column("i"), columns
+
+
+TEXTS = [
+    (
+        "a Array(UInt8), m Map(String, UInt8), t Tuple(a UInt8, b String), u Tuple(UInt8, Nullable(String))",
+        '{"a":[1,null,"3"],"m":{"x":1},"t":{"b":"q"},"u":[1,null]}\n{"a":[],"m":{},"t":{"a":3,"b":"z"},"u":[2,"k"]}\n',
+    ),
+    (
+        "d Decimal(9, 2), e Enum8('a' = 1, 'b' = 2), i Int256, f Float32, z DateTime64(3, 'Europe/Berlin')",
+        '{"d":1.259,"e":"b","i":-5,"f":0.1,"z":"2024-07-01 12:00:00.5"}\n{"d":"2","e":1,"i":"7","f":"nan","z":1709210096.5}\n',
+    ),
+    ("n Nested(x UInt8, y LowCardinality(String))", '{"n.x":[1,2],"n.y":["a","b"]}\n{}\n'),
+    (
+        "a Array(String), m Map(String, Array(UInt8)), d Nullable(Decimal(9, 2)), f FixedString(3)",
+        "a,m,d,f\n\"['x','y\\'z']\",\"{'k':[1]}\",1.5,ab\n[],{},\\N,\n",
+    ),
+    (
+        "a Array(Array(Nullable(Float64))), t Tuple(UInt8, Array(String)), n Nullable(Tuple(UInt8, String)), p Point",
+        "([[1.5,NULL],[]], (1,['a','b']), NULL, (1,2)), ([], (2,[]), (1,'x'), (-0.,nan))",
+    ),
+    (
+        "i Int256, u UInt128, f BFloat16, d Date32, t DateTime64(6), v IPv6, m Time, e Array(Enum8('q' = 1))",
+        "(1e10, 0x10, 3.14159, '1950-01-01', '2024-01-01 00:00:00.123456', '1.2.3.4', '12:00:00', ['q'])",
+    ),
+]
+
+
+@pytest.mark.parametrize(("columns", "text"), TEXTS)
+def test_texts_are_read_as_the_engine_reads_them(engine: Engine, tmp_path: Path, columns: str, text: str) -> None:
+    (table,) = parse_statements(
+        f"CREATE TABLE t ({columns}) ENGINE = ReplicatedMergeTree('/t', 'r') ORDER BY tuple()"
+    )
+    assert isinstance(table, CreateTable)
+    structure = TableStructure.from_definition(table)
+    if text.startswith("("):
+        (values,) = parse_statements(f"INSERT INTO t VALUES {text}")
+        assert isinstance(values, InsertValues)
+        block, data = values.block(structure.schema), f"VALUES {text}"
+    else:
+        path = tmp_path / ("rows.jsonl" if text.startswith("{") else "rows.csv")
+        path.write_text(text)
+        (block,) = read_blocks(path, structure.schema, Reading(1000))
+        data = f"FORMAT {'JSONEachRow' if path.suffix == '.jsonl' else 'CSVWithNames'}\n{text}"
+    assert [each.block_id for each in ids_of_block(structure, block, 0)] == engine.ids_of(columns, data)
