@@ -30,6 +30,13 @@ from replica.table_structure import TableStructure
 
 Vector = dict[str, Any]
 
+_FORMULA_NAMES = {
+    each.__name__: each
+    for each in (
+        *(abs, bool, chr, divmod, enumerate, float, hex, int, len, list, max, min, ord, pow, range, reversed, round),
+        *(sorted, str, sum, tuple, zip),
+    )
+}
 _ALLOWED = {"allow_nullable_key": "1", "allow_floating_point_partition_key": "1"}
 
 
@@ -132,7 +139,7 @@ def rows_of(vector: Vector) -> list[list[Any]]:
     if "rows" in vector:
         rows: list[list[Any]] = vector["rows"]
         return rows
-    return list(eval(vector["rows_formula"], {"__builtins__": {"range": range, "len": len, "str": str, "chr": chr}}))
+    return list(eval(vector["rows_formula"], {"__builtins__": _FORMULA_NAMES}))
 
 
 # --- values --------------------------------------------------------------------------------------------------
