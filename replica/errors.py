@@ -108,6 +108,14 @@ class SqlSyntaxError(ClickHouseError):
     code, name = 62, "SYNTAX_ERROR"
 
 
+class UnknownAggregateFunction(ClickHouseError):
+    code, name = 63, "UNKNOWN_AGGREGATE_FUNCTION"
+
+
+class ArgumentOutOfBound(ClickHouseError):
+    code, name = 69, "ARGUMENT_OUT_OF_BOUND"
+
+
 class UnknownFormat(ClickHouseError):
     code, name = 73, "UNKNOWN_FORMAT"
 
@@ -140,12 +148,20 @@ class CyclicAliases(ClickHouseError):
     code, name = 174, "CYCLIC_ALIASES"
 
 
+class SizesOfArraysDontMatch(ClickHouseError):
+    code, name = 190, "SIZES_OF_ARRAYS_DONT_MATCH"
+
+
 class NetworkError(ClickHouseError):
     code, name = 210, "NETWORK_ERROR"
 
 
 class TableIsDropped(ClickHouseError):
     code, name = 218, "TABLE_IS_DROPPED"
+
+
+class UnexpectedAstStructure(ClickHouseError):
+    code, name = 223, "UNEXPECTED_AST_STRUCTURE"
 
 
 class ReplicaIsAlreadyActive(ClickHouseError):
@@ -262,6 +278,14 @@ class ReplicaStatusChanged(ClickHouseError):
 
 class ReadonlySetting(ClickHouseError):
     code, name = 472, "READONLY_SETTING"
+
+
+class DataTypeCannotBeUsedInKey(ClickHouseError):
+    code, name = 549, "DATA_TYPE_CANNOT_BE_USED_IN_KEY"
+
+
+class UnknownElementOfEnum(ClickHouseError):
+    code, name = 691, "UNKNOWN_ELEMENT_OF_ENUM"
 
 
 class TableIsBeingRestarted(ClickHouseError):

@@ -1,76 +1,27 @@
-"""Partitions: the id of each row's (`MergeTreePartition::getID`), and a block cut into its partitions."""
+"""Partitions: the key of a table, and a block cut into its partitions."""
 
 from __future__ import annotations
 
-import datetime
 import re
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replica.dedup.siphash import siphash128
 from replica.errors import BadArguments
-from replica.expression.compile import compile_node
+from replica.expression.compile import Expression, compile_node
 from replica.expression.key import Key, compile_partition_key
 from replica.expression.syntax import Node, parse_list
-from replica.expression.vector import Vector
+from replica.partition_id import UNPARTITIONED, partition_id
 from replica.schema.conform import conform
+from replica.schema.memory import is_numeric, null_map, stored_values
 from replica.schema.table import Column, TableSchema
 from replica.schema.types import DataType, Kind
 
-UNPARTITIONED = "all"
-
-_ID = re.compile(r"[0-9A-Za-z-]+", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,20}", re.ASCII)
 _DAY = re.compile(r"[0-9]{8}", re.ASCII)
-_EPOCH = datetime.date(1970, 1, 1)
-
-# The tags under which values of other types than whole numbers enter a hashed id (`FieldVisitorHash`).
-_NULL, _UNSIGNED, _SIGNED, _FLOAT, _STRING = b"\x00", b"\x01", b"\x02", b"\x03", b"\x10"
-
-
-def check_partition_id(text: str) -> str:
-    """The text, if it can be a partition id at all; BadArguments if not. Ids from outside become names of files."""
-    if not _ID.fullmatch(text):
-        raise BadArguments(f"{text!r} is not a partition id: those have only digits, ASCII letters and hyphens.")
-    return text
-
-
-def partition_id(values: Sequence[tuple[DataType, Any]]) -> str:
-    """The id of the partition with these key values: integers as in memory, bytes for a String, None for NULL."""
-    if not values:
-        return UNPARTITIONED
-    texts = [_text(data_type, value) for data_type, value in values]
-    if None not in texts:
-        return "-".join(text for text in texts if text is not None)
-    first, second = siphash128(b"".join(_tagged(data_type, value) for data_type, value in values))
-    return struct.pack("<QQ", first, second).hex()
-
-
-def _text(data_type: DataType, value: Any) -> str | None:
-    """What stands for the value in an id made of whole numbers; None when there can be no such id."""
-    if value is None or data_type.kind in (Kind.STRING, Kind.FLOAT):
-        return None
-    if data_type.kind is Kind.DATE:
-        return f"{_EPOCH + datetime.timedelta(days=int(value)):%Y%m%d}"
-    return str(int(value))
-
-
-def _tagged(data_type: DataType, value: Any) -> bytes:
-    if value is None:
-        return _NULL
-    if data_type.kind is Kind.STRING:
-        return _STRING + struct.pack("<Q", len(value)) + bytes(value)
-    if data_type.kind is Kind.FLOAT:
-        return _FLOAT + struct.pack("<d", value)
-    if data_type.kind is Kind.SIGNED:
-        return _SIGNED + struct.pack("<q", value)
-    return _UNSIGNED + struct.pack("<Q", value)
 
 
 @dataclass(frozen=True)
@@ -80,9 +31,11 @@ class PartitionKey:
     key: Key
 
     @classmethod
-    def compile(cls, text: str, schema: TableSchema) -> PartitionKey:
+    def compile(
+        cls, text: str, schema: TableSchema, allow_nullable: bool = False, allow_floats: bool = False
+    ) -> PartitionKey:
         """The partition key of a ClickHouse text; raises what `compile_partition_key` raises."""
-        return cls(compile_partition_key(text, schema))
+        return cls(compile_partition_key(text, schema, allow_nullable, allow_floats))
 
     @property
     def text(self) -> str:
@@ -106,7 +59,7 @@ class PartitionKey:
             return []
         if not self.key:
             return [(UNPARTITIONED, np.arange(block.num_rows))]
-        columns = [_KeyColumn(expression.compute(block), block.num_rows) for expression in self.key.expressions]
+        columns = [_KeyColumn(expression, block) for expression in self.key.expressions]
         groups = _groups([column.codes() for column in columns])
         return [(partition_id([column.element(int(rows[0])) for column in columns]), rows) for rows in groups]
 
@@ -178,24 +131,20 @@ def _numbered(values: np.ndarray) -> np.ndarray:
 class _KeyColumn:
     """One element of the key over all rows of a block."""
 
-    def __init__(self, vector: Vector, rows: int) -> None:
-        self._type = vector.type
-        self._values = vector.values if self._type.kind is Kind.STRING else np.broadcast_to(vector.values, rows)
-        self._nulls = None if vector.nulls is None else np.broadcast_to(vector.nulls, rows)
+    def __init__(self, expression: Expression, block: pa.Table) -> None:
+        self._type = expression.type
+        self._values = expression.evaluate(block)
 
     def codes(self) -> np.ndarray:
-        """A number for each row, equal for equal values; floats count as their bits."""
-        if self._type.kind is Kind.STRING:
-            codes = pc.dictionary_encode(self._values).indices.to_numpy(zero_copy_only=True).astype(np.int64)
-        elif self._type.kind is Kind.FLOAT:
-            codes = _numbered(np.ascontiguousarray(self._values).view(f"u{self._type.width}"))
-        else:
-            codes = _numbered(self._values)
-        return codes if self._nulls is None else np.where(self._nulls, 0, codes + 1)
+        """A number for each row, equal for values that are equal in every bit."""
+        if is_numeric(self._type):
+            numbers = stored_values(self._values, self._type)
+            codes = _numbered(numbers.view(f"u{self._type.width}"))
+            return np.where(null_map(self._values), 0, codes + 1) if self._values.null_count else codes
+        rows = self._values if self._type.kind is Kind.STRING else self._type.rows(self._values)
+        encoded = pc.dictionary_encode(rows, null_encoding="encode").indices
+        return np.asarray(encoded.to_numpy(zero_copy_only=True).astype(np.int64))
 
-    def element(self, row: int) -> tuple[DataType, Any]:
+    def element(self, row: int) -> tuple[DataType, pa.Array]:
         """Type and value of one row."""
-        if self._nulls is not None and self._nulls[row]:
-            return self._type, None
-        value = self._values[row]
-        return self._type, value.as_py() if isinstance(value, pa.Scalar) else value.item()
+        return self._type, self._values.slice(row, 1)

@@ -163,6 +163,8 @@ class MergeTreeSettings:
         5, "how fast merges get smaller with the number of parts", tier="Experimental"
     )
     parts_to_throw_insert: int = _setting(3000, "with so many active parts in a partition no INSERT begins")
+    allow_nullable_key: int = _switch(0, "1: keys may be Nullable")
+    allow_floating_point_partition_key: int = _switch(0, "1: PARTITION BY may be a float")
     number_of_free_entries_in_pool_to_lower_max_size_of_merge: int = _setting(
         8, "with fewer free slots in the pool, only smaller merges"
     )

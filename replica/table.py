@@ -24,7 +24,7 @@ from replica.insert.sink import insert_block, insert_tokens
 from replica.macros import expanded
 from replica.optimize import Optimize
 from replica.part_name import PartName
-from replica.partition import check_partition_id
+from replica.partition_id import check_partition_id
 from replica.registration import add_later_znodes, create_or_join
 from replica.restoration import check_registered
 from replica.storage.checksums import compare

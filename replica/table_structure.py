@@ -30,13 +30,13 @@ class TableStructure:
     def from_definition(definition: CreateTable) -> TableStructure:
         """Raises the ClickHouseError of whatever is wrong in the definition; does nothing else."""
         schema = check_defaults(TableSchema.from_definitions(definition.columns))
-        sorting_key = compile_key(definition.order_by, schema)
-        primary_key = compile_key(definition.primary_key, schema) if definition.primary_key else sorting_key
+        settings = MergeTreeSettings.from_text(definition.settings)
+        nullable, floats = bool(settings.allow_nullable_key), bool(settings.allow_floating_point_partition_key)
+        sorting_key = compile_key(definition.order_by, schema, nullable)
+        primary_key = compile_key(definition.primary_key, schema, nullable) if definition.primary_key else sorting_key
         check_primary_key(primary_key, sorting_key)
-        partition_key = PartitionKey.compile(definition.partition_by, schema)
-        return TableStructure(
-            schema, sorting_key, primary_key, partition_key, MergeTreeSettings.from_text(definition.settings)
-        )
+        partition_key = PartitionKey.compile(definition.partition_by, schema, nullable, floats)
+        return TableStructure(schema, sorting_key, primary_key, partition_key, settings)
 
     @property
     def columns_text(self) -> str:

@@ -25,6 +25,7 @@ HEART = [
     "replica/queue.py",
     "replica/selection.py",
     "replica/partition.py",
+    "replica/partition_id.py",
     "replica/znodes.py",
     "clickhouse_sim/ingest/gateway/errors.py",
     "clickhouse_sim/ingest/gateway/gateway.py",
@@ -35,6 +36,7 @@ HEART = [
     "clickhouse_sim/ingest/gateway/window_memory.py",
     "clickhouse_sim/ingest/gateway/windows.py",
     *(str(path.relative_to(ROOT)) for path in (ROOT / "replica" / "expression").glob("*.py")),
+    *(str(path.relative_to(ROOT)) for path in (ROOT / "replica" / "schema").rglob("*.py")),
     *(str(path.relative_to(ROOT)) for path in (ROOT / "replica" / "dedup").glob("*.py")),
 ]
 OUTSIDE = {

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from clickhouse_sim.cli.completion import complete_table
-from clickhouse_sim.cli.options import cluster_folder, output_format, replica_option
+from clickhouse_sim.cli.options import cluster_folder, file_argument, output_format, reading_options, replica_option
 
 if TYPE_CHECKING:
     from clickhouse_sim.cli.render import Renderer
@@ -50,17 +50,9 @@ def _read_statements(source: IO[str]) -> str:
 
 @click.command()
 @click.argument("table", shell_complete=complete_table)
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
-@click.option(
-    "--input-format",
-    type=click.Choice(["csv", "parquet", "jsonl", "arrow"]),
-    help="What FILE is. Default: by the end of its name; needed for stdin.",
-)
+@file_argument
 @replica_option("Which replica takes the rows; otherwise the first living one.")
-@click.option(
-    "--block-rows", type=click.IntRange(min=1), help="Rows of a block. Default: max_insert_block_size, 1048449."
-)
-@click.option("--token", default="", metavar="TEXT", help="insert_deduplication_token, instead of the rows' hash.")
+@reading_options
 @click.option(
     "--setting",
     "settings",
@@ -68,8 +60,6 @@ def _read_statements(source: IO[str]) -> str:
     metavar="NAME=VALUE",
     help="A setting of the INSERT, as SETTINGS in SQL takes it: deduplicate_insert=disable.",
 )
-@click.option("--null", "null_texts", multiple=True, metavar="TEXT", help="CSV: means NULL in a Nullable column.")
-@click.option("--no-header", is_flag=True, help="CSV: no header line; the columns are the table's, in order.")
 @cluster_folder
 @output_format
 def insert(

@@ -20,6 +20,7 @@ _MODULE_OF = {
     "logs": "cluster_commands",
     "sql": "data_commands",
     "insert": "data_commands",
+    "block-id": "block_id_command",
     "queue": "inspect_commands",
     "log": "inspect_commands",
     "parts": "inspect_commands",
@@ -41,7 +42,7 @@ class _Commands(PoliteGroup):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in _MODULE_OF:
             return None
-        command = getattr(import_module(f"clickhouse_sim.cli.{_MODULE_OF[name]}"), name)
+        command = getattr(import_module(f"clickhouse_sim.cli.{_MODULE_OF[name]}"), name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
 

@@ -70,3 +70,29 @@ table_argument = click.argument("table", required=False, shell_complete=complete
 def replica_option(meaning: str) -> Callable[[_Command], _Command]:
     """`--replica NAME`."""
     return click.option("--replica", metavar="NAME", help=meaning, shell_complete=complete_replica)
+
+
+file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+
+_READING_OPTIONS = (
+    click.option(
+        "--input-format",
+        type=click.Choice(["csv", "parquet", "jsonl", "arrow"]),
+        help="What FILE is. Default: by the end of its name; needed for stdin.",
+    ),
+    click.option(
+        "--block-rows", type=click.IntRange(min=1), help="Rows of a block. Default: max_insert_block_size, 1048449."
+    ),
+    click.option(
+        "--token", default="", metavar="TEXT", help="insert_deduplication_token, instead of the rows' hash."
+    ),
+    click.option("--null", "null_texts", multiple=True, metavar="TEXT", help="CSV: means NULL in a Nullable column."),
+    click.option("--no-header", is_flag=True, help="CSV: no header line; the columns are the table's, in order."),
+)
+
+
+def reading_options(command: _Command) -> _Command:
+    """How FILE is read and cut into blocks, and the token that stands for its rows."""
+    for option in reversed(_READING_OPTIONS):
+        command = option(command)
+    return command

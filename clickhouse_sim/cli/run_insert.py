@@ -95,7 +95,7 @@ def run_insert(request: FileInsert, folder: Path, replica: str | None, renderer:
     how many, and a second run recognises them.
     """
     database, table = parse_table_name(request.table)
-    _require_usable(request)
+    require_usable(request)
     cluster = Cluster(ClusterFolder(folder))
     name, address = cluster.chosen_replica(replica)
     tally = _Tally()
@@ -124,7 +124,7 @@ def run_insert(request: FileInsert, folder: Path, replica: str | None, renderer:
         narrate_deduplication(tally.last)
 
 
-def _require_usable(request: FileInsert) -> None:
+def require_usable(request: FileInsert) -> None:
     """Raises UsageError for a file of no known format, and for options that its format has no use for."""
     try:
         format_of(request.file, request.reading)

@@ -9,8 +9,10 @@ import datetime
 import json
 import math
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
+from clickhouse_sim.sql.result_values import NamedTuple
 from replica.quoting import STAND_IN
 
 _TEXT_ESCAPES = str.maketrans(
@@ -43,12 +45,25 @@ def plain(value: Any) -> Any:
         case bytes():
             return value.decode("utf-8", "surrogateescape")
         case datetime.datetime():
-            return value.isoformat(sep=" ", timespec="milliseconds" if value.microsecond else "seconds")
+            return value.isoformat(sep=" ", timespec=_precision(value.microsecond))
+        case Decimal():
+            return float(value) if Decimal(repr(float(value))) == value else _decimal_text(value)
         case Mapping():
-            return {str(key): plain(item) for key, item in value.items()}
+            return {key if isinstance(key, str) else clickhouse_text(key): plain(item) for key, item in value.items()}
         case list() | tuple():
             return [plain(item) for item in value]
     return str(value)
+
+
+def _precision(microsecond: int) -> str:
+    if microsecond == 0:
+        return "seconds"
+    return "microseconds" if microsecond % 1000 else "milliseconds"
+
+
+def _decimal_text(value: Decimal) -> str:
+    """Without zeros at the end, as ClickHouse writes it."""
+    return f"{value.normalize():f}"
 
 
 def json_text(value: Any) -> str:
@@ -63,7 +78,7 @@ def output_bytes(text: str) -> bytes:
 
 
 def is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
 
 
 def clickhouse_text(value: Any) -> str:
@@ -73,8 +88,14 @@ def clickhouse_text(value: Any) -> str:
             return "true" if value else "false"
         case float():
             return str(int(value)) if value.is_integer() and abs(value) < 1e16 else str(value)
-        case list() | tuple():
+        case Decimal():
+            return _decimal_text(value)
+        case list():
             return f"[{','.join(_element(item) for item in value)}]"
+        case tuple():
+            return f"({','.join(_element(item) for item in value)})"
+        case NamedTuple():
+            return clickhouse_text(tuple(value.values()))
         case Mapping():
             return f"{{{','.join(f'{_element(key)}:{_element(item)}' for key, item in value.items())}}}"
     return str(plain(value))

@@ -12,11 +12,9 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replica.errors import CannotParseText
 from replica.schema import Column, Kind, TableSchema, conform
 
 _UTC_TIME = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\dZ$"
-_HEXADECIMAL = r"^\s*-?0[xX]"
 
 
 def text_block(
@@ -27,44 +25,27 @@ def text_block(
     empty_is_null: bool = True,
     first_row: int = 1,
 ) -> pa.Table:
-    """The block that columns of `large_binary` text spell.
+    """The block that columns of text spell, each in the `text_shape` of its type.
 
     `null_texts` mean NULL in Nullable columns. Raises NoSuchColumnInTable and, for a value that does not fit, the
     errors of `conform`: they name column and row, the block's first row being number `first_row`.
     """
     nulls = [text.encode() for text in null_texts]
-    texts = {
-        name: _prepared(values, schema.column(name), nulls, empty_is_null, first_row)
-        for name, values in columns.items()
-    }
+    texts = {name: _prepared(values, schema.column(name), nulls, empty_is_null) for name, values in columns.items()}
     return conform(pa.table(texts), schema, first_row=first_row)
 
 
-def _prepared(
-    values: pa.ChunkedArray, column: Column, nulls: list[bytes], empty_is_null: bool, first_row: int
-) -> pa.ChunkedArray:
+def _prepared(values: pa.ChunkedArray, column: Column, nulls: list[bytes], empty_is_null: bool) -> pa.ChunkedArray:
     """The texts with NULLs in their places, and spelled so that `conform` reads them."""
-    if column.type.nullable:
-        if empty_is_null and column.type.kind is not Kind.STRING:
+    if column.type.nullable and pa.types.is_large_binary(values.type):
+        if empty_is_null and column.type.kind not in (Kind.STRING, Kind.FIXED_STRING):
             nulls = [*nulls, b""]
         if nulls:
             is_null = pc.is_in(values, pa.array(nulls, pa.large_binary()))
             values = pc.if_else(is_null, pa.scalar(None, pa.large_binary()), values)
     if column.type.kind is Kind.DATETIME:
         return _in_zone(values, column.type.zone)
-    if column.type.is_integer:
-        _refuse_hexadecimal(values, column, first_row)
     return values
-
-
-def _refuse_hexadecimal(values: pa.ChunkedArray, column: Column, first_row: int) -> None:
-    """Arrow would read 0x10 as a number, and 0xFF as -1; ClickHouse reads no such text."""
-    found = pc.index(pc.fill_null(pc.match_substring_regex(values, _HEXADECIMAL), False), True).as_py()
-    if found >= 0:
-        raise CannotParseText(
-            f"Row {first_row + found}: {values[found].as_py().decode()!r} in column {column.name!r}"
-            f" does not spell {column.type.with_article}."
-        )
 
 
 def _in_zone(values: pa.ChunkedArray, zone: str) -> pa.ChunkedArray:

@@ -2,53 +2,36 @@
 
 A key that is missing stands for the column's default, and so does null in a column that is not Nullable
 (`input_format_null_as_default`). Numbers may be written as strings and strings as numbers; true and false are 1 and 0
-in a column of numbers; a number in a DateTime column counts seconds since 1970. Refused, where ClickHouse has a
-setting or takes what it can: unknown keys, keys given twice, numbers out of range, arrays and objects as values.
+in a column of numbers; a number in a DateTime column counts seconds since 1970. Arrays, tuples and maps are arrays
+and objects (`json_values`). Refused, where ClickHouse has a setting or takes what it can: unknown keys, keys given
+twice, numbers out of range.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 
 from clickhouse_sim.formats.column_text import text_block
+from clickhouse_sim.formats.json_values import JsonNumber, JsonObject, spelling
 from replica.errors import CannotParseText, NoSuchColumnInTable
 from replica.expression import complete
-from replica.schema import Column, Kind, TableSchema
-
-_TYPE_DEFAULTS = {
-    Kind.UNSIGNED: b"0",
-    Kind.SIGNED: b"0",
-    Kind.FLOAT: b"0",
-    Kind.BOOL: b"false",
-    Kind.STRING: b"",
-    Kind.DATE: b"1970-01-01",
-    Kind.DATETIME: b"1970-01-01T00:00:00Z",
-}
-_LAST_SECOND = 2**32 - 1
-
-
-class _Number(str):
-    """A JSON number as it is spelled, so that no digit is lost on the way to its column."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Object:
-    pairs: list[tuple[str, Any]]
-
+from replica.schema import Column, TableSchema
 
 _DECODER = json.JSONDecoder(
-    parse_int=_Number, parse_float=_Number, parse_constant=_Number, object_pairs_hook=_Object, strict=False
+    parse_int=JsonNumber,
+    parse_float=JsonNumber,
+    parse_constant=JsonNumber,
+    object_pairs_hook=JsonObject,
+    strict=False,
 )
 
-_Texts = dict[str, bytes | None]
-"""A row: for each column that it gives a value, the text that spells it; None is NULL."""
+_Texts = dict[str, Any]
+"""A row: for each column that it gives a value, what spells it, in its type's `text_shape`; None is NULL."""
 
 
 def read_jsonl(source: BinaryIO, schema: TableSchema, block_rows: int) -> Iterator[pa.Table]:
@@ -70,7 +53,7 @@ def _texts(line: bytes, number: int, schema: TableSchema) -> _Texts:
         found = _DECODER.decode(line.decode("utf-8", "surrogateescape").strip())
     except (json.JSONDecodeError, RecursionError) as problem:
         raise CannotParseText(f"Row {number} is not a JSON object on one line: {problem}") from None
-    if not isinstance(found, _Object):
+    if not isinstance(found, JsonObject):
         raise CannotParseText(f"Row {number} is not a JSON object: {line[:50].decode(errors='replace').strip()}")
     texts: _Texts = {}
     seen: set[str] = set()
@@ -80,7 +63,7 @@ def _texts(line: bytes, number: int, schema: TableSchema) -> _Texts:
             raise CannotParseText(f"Row {number} gives column {key!r} twice.")
         seen.add(key)
         if value is not None or column.type.nullable:
-            texts[key] = _text(value, column, number)
+            texts[key] = _spelling(value, column, number)
     return texts
 
 
@@ -91,38 +74,16 @@ def _column(key: str, number: int, schema: TableSchema) -> Column:
         raise NoSuchColumnInTable(f"Row {number}: {error.message}") from None
 
 
-def _text(value: Any, column: Column, number: int) -> bytes | None:
-    match value:
-        case None:
-            return None
-        case bool():
-            is_number = column.type.is_number
-            return (b"1" if is_number else b"true") if value else (b"0" if is_number else b"false")
-        case _Number() if column.type.kind is Kind.DATETIME:
-            return _instant(value)
-        case str():
-            try:
-                return value.encode("utf-8", "surrogateescape")
-            except UnicodeEncodeError:
-                raise CannotParseText(
-                    f"Row {number}: the text in column {column.name!r} has half of a surrogate pair."
-                ) from None
-    kind = "an array" if isinstance(value, list) else "an object"
-    raise CannotParseText(
-        f"Row {number}: {kind} in column {column.name!r} does not spell {column.type.with_article}."
-    )
-
-
-def _instant(seconds: str) -> bytes:
-    """The time that so many seconds since 1970 are; a number that is none stays as it is, to be refused."""
-    if not seconds.isdecimal() or int(seconds) > _LAST_SECOND:
-        return seconds.encode()
-    return f"{datetime.fromtimestamp(int(seconds), UTC):%Y-%m-%dT%H:%M:%SZ}".encode()
+def _spelling(value: Any, column: Column, number: int) -> Any:
+    try:
+        return spelling(value, column.type)
+    except ValueError as problem:
+        raise CannotParseText(f"Row {number}: {problem} in column {column.name!r}, which is {column.type}.") from None
 
 
 def _block(rows: list[_Texts], schema: TableSchema, first_row: int) -> pa.Table:
     columns = {
-        column.name: pa.chunked_array([pa.array([_given(row, column) for row in rows], pa.large_binary())])
+        column.name: pa.chunked_array([pa.array([_given(row, column) for row in rows], column.type.text_shape)])
         for column in schema.columns
     }
     block = text_block(columns, schema, empty_is_null=False, first_row=first_row)
@@ -130,11 +91,11 @@ def _block(rows: list[_Texts], schema: TableSchema, first_row: int) -> pa.Table:
     return _with_defaults(block, [tuple(name for name in with_default if name not in row) for row in rows], schema)
 
 
-def _given(row: _Texts, column: Column) -> bytes | None:
-    """The row's text in a column, or the one of the type's default."""
+def _given(row: _Texts, column: Column) -> Any:
+    """What spells the row's value in a column, or the type's default."""
     if column.name in row:
         return row[column.name]
-    return None if column.type.nullable else _TYPE_DEFAULTS[column.type.kind]
+    return None if column.type.nullable else column.type.default_text
 
 
 def _with_defaults(block: pa.Table, missing: list[tuple[str, ...]], schema: TableSchema) -> pa.Table:

@@ -32,6 +32,9 @@ class Way(StrEnum):
     TOGETHER = "together"
 
 
+_PRICES = pa.map_(pa.string(), pa.list_(pa.int64()))
+
+
 @dataclass
 class InsertHistory:
     """Which blocks were tried, in which way and under which tokens, and which acknowledged with which status."""
@@ -53,7 +56,8 @@ def block_of(*numbers: int) -> pa.Table:
     """The rows of blocks, over both partitions of a table partitioned by `k % 2`; no two blocks share a key."""
     keys = [key for number in numbers for key in range(number * ROWS_PER_BLOCK, (number + 1) * ROWS_PER_BLOCK)]
     texts = [f"block {number}" for number in numbers for _ in range(ROWS_PER_BLOCK)]
-    return pa.table({"k": pa.array(keys, _KEYS), "v": texts})
+    prices = [[("price", [key, None])] if key % 3 else [] for key in keys]
+    return pa.table({"k": pa.array(keys, _KEYS), "v": texts, "x": pa.array(prices, _PRICES)})
 
 
 async def insert_blocks(

@@ -1,4 +1,4 @@
-"""The table of simulated histories: two columns, and two partitions to which every block contributes."""
+"""The table of simulated histories: one column nested, and two partitions to which every block contributes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ TABLE = TableZnodes("/clickhouse/tables/01/t")
 DEFINITION = CreateTable(
     database="default",
     table="t",
-    columns=(ColumnDefinition("k", "UInt64"), ColumnDefinition("v", "String")),
+    columns=(
+        ColumnDefinition("k", "UInt64"),
+        ColumnDefinition("v", "String"),
+        ColumnDefinition("x", "Map(LowCardinality(String), Array(Nullable(Decimal(9, 2))))"),
+    ),
     zookeeper_path="/clickhouse/tables/{shard}/t",
     replica_name="{replica}",
     partition_by="k % 2",

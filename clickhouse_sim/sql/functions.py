@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from clickhouse_sim.sql.type_names import TEMPLATE as TYPE_NAME
 from replica.errors import NumberOfArgumentsDoesntMatch, UnknownFunction
 from replica.quoting import did_you_mean
 
@@ -121,6 +122,7 @@ _EXACT_CASE: dict[str, Function] = {
     "has": _plain("list_contains", 2, 2),
     "startsWith": _plain("starts_with", 2, 2),
     "endsWith": _plain("ends_with", 2, 2),
+    "toTypeName": Function(TYPE_NAME),
     "toString": _cast("VARCHAR"),
     "toInt8": _cast("TINYINT"),
     "toInt16": _cast("SMALLINT"),

@@ -15,7 +15,7 @@ from clickhouse_sim.sql.tokens import Cursor, string_literal
 from replica.commands import InsertOptions, RowSource
 from replica.errors import DuplicateColumn, NotImplementedInModel, SqlSyntaxError, UnknownFormat
 from replica.quoting import did_you_mean
-from replica.schema import TableSchema
+from replica.schema import Kind, TableSchema
 
 FORMATS = {
     "CSV": "csv",
@@ -31,6 +31,13 @@ FORMATS = {
 
 Value = bytes | None
 """A literal as the text that spells it; None is NULL."""
+
+_FLOATS = ("NAN", "INF", "INFINITY")
+_NESTED = (Kind.ARRAY, Kind.TUPLE, Kind.MAP)
+
+
+class _NestedText(bytes):
+    """The text of an array, a tuple or a map that stands in no quotes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,25 +187,59 @@ def _literal(cursor: Cursor) -> Value:
     sign = b"-" if cursor.take(TokenType.DASH) else b""
     if number := cursor.take(TokenType.NUMBER) or cursor.take(TokenType.HEX_STRING):
         return sign + cursor.text[number.start : number.end + 1].encode()
+    if cursor.words() and cursor.words()[0] in _FLOATS:
+        return sign + cursor.name("a number").lower().encode()
     if sign:
         raise cursor.error("a number")
     if text := cursor.take(TokenType.STRING):
         return string_literal(cursor.text[text.start : text.end + 1])
+    if nested := _nested(cursor):
+        return nested
     word = cursor.words()
     if cursor.take_words("NULL"):
         return None
     if cursor.take_words("TRUE") or cursor.take_words("FALSE"):
         return word[0].lower().encode()
-    if cursor.at_end or not (word or cursor.tokens[cursor.position].token_type is TokenType.L_BRACKET):
+    if cursor.at_end or not word:
         raise cursor.error("a value")
     raise NotImplementedInModel(
-        f"{cursor.error('a literal').message}: VALUES takes numbers, strings, NULL, true and false"
+        f"{cursor.error('a literal').message}: VALUES takes numbers, strings, NULL, true, false, arrays, tuples, maps"
     )
+
+
+_BRACKETS = {
+    TokenType.L_BRACKET: TokenType.R_BRACKET,
+    TokenType.L_PAREN: TokenType.R_PAREN,
+    TokenType.L_BRACE: TokenType.R_BRACE,
+}
+
+
+def _nested(cursor: Cursor) -> Value:
+    """The text of an array, a tuple or a map, as it is written; None where none comes."""
+    first = cursor.position
+    depth = 0
+    while not cursor.at_end:
+        kind = cursor.tokens[cursor.position].token_type
+        if kind not in _BRACKETS and depth == 0:
+            break
+        depth += (kind in _BRACKETS) - (kind in _BRACKETS.values())
+        cursor.position += 1
+        if depth == 0:
+            start, end = cursor.tokens[first].start, cursor.tokens[cursor.position - 1].end
+            return _NestedText(cursor.text[start : end + 1].encode("utf-8", "surrogateescape"))
+    cursor.position = first
+    return None
 
 
 def _spelled_for(schema: TableSchema, name: str, values: list[Value]) -> list[Value]:
     """The literals in the spelling that the column's type reads: 0x10, 1e2 and true are whole numbers too."""
-    if not schema.column(name).type.is_integer:
+    data_type = schema.column(name).type
+    for value in values if data_type.kind not in _NESTED else ():
+        if isinstance(value, _NestedText):
+            raise NotImplementedInModel(
+                f"{value.decode('utf-8', 'replace')} for column {name!r}, which is {data_type}: VALUES takes literals"
+            )
+    if data_type.kind not in (Kind.UNSIGNED, Kind.SIGNED, Kind.WIDE):
         return values
     return [_whole_number(value) if value is not None else None for value in values]
 
@@ -214,5 +255,5 @@ def _whole_number(value: bytes) -> bytes:
         number = Decimal(text)
     except (ValueError, InvalidOperation):
         return value
-    is_whole = number.is_finite() and abs(number) < Decimal(2) ** 64 and number == number.to_integral_value()
+    is_whole = number.is_finite() and number.copy_abs() < Decimal(2) ** 256 and number == number.to_integral_value()
     return str(int(number)).encode() if is_whole else value

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.generator import Generator
@@ -23,6 +22,8 @@ from sqlglot.generators.duckdb import DuckDBGenerator
 from clickhouse_sim.sql.column_names import column_name
 from clickhouse_sim.sql.functions import duckdb_call
 from clickhouse_sim.sql.grammar import CALLS, call_arguments, call_name, call_parameters, parse
+from clickhouse_sim.sql.result_values import converter
+from clickhouse_sim.sql.type_names import MACRO, macro_sql
 from clickhouse_sim.sql.znode_paths import znode_paths
 from replica.errors import (
     BadArguments,
@@ -105,7 +106,9 @@ class Query:
         with self._engine(tables) as engine:
             result = engine.execute(self.sql)
             columns = tuple(column[0] for column in result.description)
-            return Answer(columns, tuple(tuple(row) for row in result.fetchall()))
+            converters = [converter(column[1]) for column in result.description]
+            rows = (zip(converters, row, strict=True) for row in result.fetchall())
+            return Answer(columns, tuple(tuple(convert(value) for convert, value in row) for row in rows))
 
     def rows(self, tables: Mapping[TableName, pa.Table]) -> pa.Table:
         """The answer as Arrow; raises as `run`."""
@@ -123,6 +126,8 @@ class Query:
         ) as engine:
             for table, rows in tables.items():
                 engine.register(str(table), rows)
+            if MACRO in self.sql:
+                engine.execute(macro_sql(tables.values()))
             try:
                 yield engine
             except duckdb.Error as problem:
@@ -131,13 +136,7 @@ class Query:
 
 def scanned(rows: pa.Table, schema: TableSchema | None = None) -> pa.Table:
     """A scan as a query sees it: Strings as text, times as the time of day in their column's zone (else UTC)."""
-    rows = readable(rows)
-    for index, field in enumerate(rows.schema):
-        if pa.types.is_timestamp(field.type) and field.type.tz is not None:
-            zone = schema.column(field.name).type.zone if schema is not None else "UTC"
-            local = pc.local_timestamp(rows.column(index).cast(pa.timestamp(field.type.unit, zone)))
-            rows = rows.set_column(index, field.name, local)
-    return rows
+    return readable(rows, schema)
 
 
 def parse_select(text: str) -> Query:
@@ -153,6 +152,7 @@ def parse_select(text: str) -> Query:
     for ordered in tree.find_all(exp.Ordered):
         if _is_all(ordered):
             ordered.set("this", exp.var("ALL"))  # else it would be taken for a column of that name
+    _join_names_of_nested(tree)
     mentioned = _mentioned_columns(tree)
     takes_all = any(not isinstance(star.parent, CALLS) for star in tree.find_all(exp.Star))
     paths = znode_paths(tree)
@@ -177,6 +177,18 @@ def _is_all(ordered: exp.Expr) -> bool:
 
 
 # --- what a query reads --------------------------------------------------------------------------------------
+
+
+def _join_names_of_nested(tree: exp.Expr) -> None:
+    """`n.a` is a column of a Nested where there is no table n."""
+    tables = {table.alias_or_name for table in tree.find_all(exp.Table)} | {
+        cte.alias for cte in tree.find_all(exp.CTE)
+    }
+    tables |= {subquery.alias for subquery in tree.find_all(exp.Subquery)}
+    for column in tree.find_all(exp.Column):
+        if column.table and not column.db and column.table not in tables and isinstance(column.this, exp.Identifier):
+            column.set("this", exp.to_identifier(f"{column.table}.{column.name}", quoted=True))
+            column.set("table", None)
 
 
 def _mentioned_columns(tree: exp.Expr) -> tuple[str, ...]:

@@ -31,7 +31,14 @@ class SipHash128:
         self._length = 0
 
     def update(self, data: bytes | memoryview | np.ndarray) -> None:
-        """Append the bytes of a contiguous buffer, which is read in place."""
+        """Append the bytes of a buffer, which is read in place.
+
+        An array of numbers may have gaps between them, be big-endian (its bytes are appended as those of the
+        little-endian numbers), or masked: what the mask hides is zero.
+        """
+        if isinstance(data, np.ndarray) and not _is_plain(data):
+            self._update_scattered(data)
+            return
         view = data.data if isinstance(data, np.ndarray) else memoryview(data)
         if view.nbytes == 0:
             return
@@ -49,12 +56,31 @@ class SipHash128:
             self._state = _compress(self._state, np.frombuffer(view, "<u8", whole))
         self._tail = bytes(view[whole * _WORD :])
 
+    def _update_scattered(self, data: np.ndarray) -> None:
+        if data.nbytes < _LARGE_BYTES:
+            self.update(gathered(data))
+            return
+        pending = int.from_bytes(self._tail, "little")
+        self._state, pending, filled = _gather_kernel()(self._state, pending, len(self._tail), data)
+        self._tail = pending.to_bytes(_WORD, "little")[:filled]
+        self._length += data.nbytes
+
     def digest(self) -> tuple[int, int]:
         """The two halves, unsigned, of the hash of all that came so far; more may follow."""
         last = (self._length % 256) << 56 | int.from_bytes(self._tail, "little")
         v0, v1, v2, v3 = _compress_in_python(self._state, (last,))
         v0, v1, v2, v3 = _rounds((v0, v1, v2 ^ 0xFF, v3), 4)
         return v0 ^ v1, v2 ^ v3
+
+
+def _is_plain(data: np.ndarray) -> bool:
+    return not isinstance(data, np.ma.MaskedArray) and data.flags.c_contiguous and data.dtype.byteorder != ">"
+
+
+def gathered(data: np.ndarray) -> np.ndarray:
+    """The numbers without gaps, little-endian, zero where they are masked."""
+    shown = data.filled(0) if isinstance(data, np.ma.MaskedArray) else data
+    return np.ascontiguousarray(shown, data.dtype.newbyteorder("<"))
 
 
 def siphash128(data: bytes) -> tuple[int, int]:
@@ -69,6 +95,13 @@ def _kernel() -> Callable[..., State]:
     from replica.dedup.siphash_kernel import compress
 
     return compress
+
+
+@functools.cache
+def _gather_kernel() -> Callable[[State, int, int, np.ndarray], tuple[State, int, int]]:
+    from replica.dedup.siphash_gather import gather
+
+    return gather
 
 
 def _compress(state: State, words: np.ndarray) -> State:

@@ -87,7 +87,7 @@ def _column(name: str, schema: TableSchema) -> Expression:
         raise UnknownIdentifier(
             f"Unknown identifier {name!r}.{did_you_mean(name, schema.names)} The table has {', '.join(schema.names)}."
         )
-    data_type = schema.column(name).type
+    data_type = schema.column(name).type.value_type
     return Expression(
         _INNER, data_type, frozenset({name}), lambda table: Vector.of_column(table.column(name), data_type)
     )

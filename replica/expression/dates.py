@@ -9,8 +9,10 @@ import pyarrow.compute as pc
 from replica.errors import CannotParseDate, IllegalTypeOfArgument
 from replica.expression.vector import Vector
 from replica.schema.types import DataType, Kind, integer_type, parse_type
+from replica.schema.types.moments import DateTime64
 from replica.schema.zones import offsets_at_instants, offsets_at_local_times
 
+_MOMENTS = (Kind.DATE, Kind.DATE32, Kind.DATETIME, Kind.DATETIME64)
 _DATE = parse_type("Date")
 _SECONDS_A_DAY = 86_400
 _LAST_DAY = (2**32 - 1) // _SECONDS_A_DAY
@@ -18,7 +20,7 @@ _LAST_DAY = (2**32 - 1) // _SECONDS_A_DAY
 
 def type_of_yyyymm(argument: DataType) -> DataType:
     """Of toYYYYMM: UInt32."""
-    if argument.kind not in (Kind.DATE, Kind.DATETIME):
+    if argument.kind not in _MOMENTS:
         raise IllegalTypeOfArgument(
             f"Illegal type {argument} of argument of function toYYYYMM. Should be Date or DateTime."
         )
@@ -27,7 +29,7 @@ def type_of_yyyymm(argument: DataType) -> DataType:
 
 def type_of_date(argument: DataType) -> DataType:
     """Of toDate: Date."""
-    if argument.kind not in (Kind.DATE, Kind.DATETIME, Kind.STRING):
+    if argument.kind not in (*_MOMENTS, Kind.STRING):
         raise IllegalTypeOfArgument(
             f"Illegal type {argument} of argument of function toDate. In the model: Date, DateTime or String."
         )
@@ -58,9 +60,11 @@ def midnights(days: np.ndarray, zone: str) -> np.ndarray:
 
 def _days(moments: Vector) -> np.ndarray:
     """Days since 1970."""
-    if moments.type.kind is Kind.DATE:
+    if moments.type.kind in (Kind.DATE, Kind.DATE32):
         return np.asarray(moments.values)
     instants = moments.values.astype(np.int64)
+    if isinstance(moments.type, DateTime64):
+        instants = instants // 10**moments.type.scale
     return np.asarray((instants + offsets_at_instants(instants, moments.type.zone)) // _SECONDS_A_DAY)
 
 

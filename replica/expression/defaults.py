@@ -75,7 +75,9 @@ def _needs(expression: Expression | None) -> frozenset[str]:
 
 def _default_values(block: pa.Table, column: Column, expression: Expression | None) -> pa.ChunkedArray:
     if expression is None:
-        return pa.chunked_array([pa.repeat(column.type.default, block.num_rows)])
+        # Arrow cannot repeat a list no times.
+        repeated = [pa.repeat(column.type.default, block.num_rows)] if block.num_rows else []
+        return pa.chunked_array(repeated, column.type.arrow)
     values = _converted(expression.compute(block), column, block.num_rows)
     return conform(pa.table({column.name: values}), TableSchema((column,))).column(0)
 

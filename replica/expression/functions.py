@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from replica.errors import NumberOfArgumentsDoesntMatch, UnknownFunction
+from replica.errors import NotImplementedInModel, NumberOfArgumentsDoesntMatch, UnknownFunction
 from replica.expression import arithmetic, comparison, dates
 from replica.expression.vector import Vector
 from replica.quoting import did_you_mean
 from replica.schema.types import NULL_TYPE, DataType, Kind
+
+_COMPUTED = (Kind.UNSIGNED, Kind.SIGNED, Kind.FLOAT, Kind.BOOL, Kind.DATE, Kind.DATETIME, Kind.STRING)
+_MOMENTS = (Kind.DATE32, Kind.DATETIME64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,8 @@ class Function:
 
     `result` gives the result's type for argument types that are not Nullable, or raises IllegalTypeOfArgument and
     its like. `compute` gives the values; where an argument is NULL what it computes does not matter.
-    `reads_text` says that a string constant among the arguments is read as a value of the other's type.
+    `reads_text` says that a string constant among the arguments is read as a value of the other's type. `also` are
+    kinds of arguments that it takes beyond those that most functions do.
     """
 
     name: str
@@ -28,6 +32,7 @@ class Function:
     result: Callable[..., DataType]
     compute: Callable[[tuple[Vector, ...], DataType], Vector]
     reads_text: bool = False
+    also: tuple[Kind, ...] = ()
 
     def result_type(self, arguments: tuple[DataType, ...]) -> DataType:
         """The type of the result; NULL goes in, NULL comes out."""
@@ -38,6 +43,9 @@ class Function:
             )
         if any(argument.kind is Kind.NOTHING for argument in arguments):
             return NULL_TYPE
+        for argument in arguments:
+            if argument.kind not in _COMPUTED and argument.kind not in self.also:
+                raise NotImplementedInModel(f"The model has no function {self.name} of {argument.with_article}.")
         plain = self.result(*(argument.with_nullable(False) for argument in arguments))
         return plain.with_nullable(any(argument.nullable for argument in arguments))
 
@@ -62,8 +70,8 @@ _FUNCTIONS = {
             Function(name, 2, comparison.type_of_comparison, comparison.comparison(verdict), reads_text=True)
             for name, verdict in comparison.VERDICTS.items()
         ),
-        Function("toYYYYMM", 1, dates.type_of_yyyymm, dates.evaluate_yyyymm),
-        Function("toDate", 1, dates.type_of_date, dates.evaluate_date),
+        Function("toYYYYMM", 1, dates.type_of_yyyymm, dates.evaluate_yyyymm, also=_MOMENTS),
+        Function("toDate", 1, dates.type_of_date, dates.evaluate_date, also=_MOMENTS),
     )
 }
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replica.errors import BadArguments, IllegalColumn
+from replica.errors import BadArguments, DataTypeCannotBeUsedInKey, IllegalColumn, NotImplementedInModel
 from replica.expression.compile import Expression, Modulo, compile_node
+from replica.expression.order import sort_columns
 from replica.expression.syntax import parse_list
+from replica.quoting import backquote_if_needed
 from replica.schema.table import TableSchema
-from replica.schema.types import Kind
+from replica.schema.types import DataType, Kind
+from replica.schema.types.wrappers import SimpleAggregateFunction
 
 
 @dataclass(frozen=True)
@@ -33,11 +37,14 @@ class Key:
 def compile_key(text: str, schema: TableSchema, allow_nullable_key: bool = False) -> Key:
     """The sorting or primary key of a text: `a`, `(a, b)`, `tuple()`, empty, or as `Key.text` gives it.
 
-    Raises IllegalColumn for a constant, or a Nullable that is not allowed; BadArguments for an expression that comes
-    twice; and what `compile_expression` raises.
+    Raises IllegalColumn for a constant, or a Nullable that is not allowed; DataTypeCannotBeUsedInKey for a Variant
+    or a SimpleAggregateFunction; BadArguments for an expression that comes twice; and what `compile_expression`
+    raises.
     """
     key = Key(tuple(compile_node(node, schema) for node in parse_list(text)))
     _refuse_constants(key, "Sorting key")
+    _refuse_variants(key)
+    _refuse_aggregates(key, schema)
     _refuse_nullable(key, "Sorting key", allow_nullable_key)
     texts = [expression.text for expression in key.expressions]
     for position, each in enumerate(texts):
@@ -54,15 +61,20 @@ def compile_partition_key(
 ) -> Key:
     """The partition key of a text, whose `%` is ClickHouse's `moduloLegacy`.
 
-    Raises IllegalColumn for a constant, or a Nullable that is not allowed; BadArguments for a float that is not;
-    and what `compile_expression` raises.
+    Raises IllegalColumn for a constant, or a Nullable that is not allowed; DataTypeCannotBeUsedInKey for a Variant;
+    BadArguments for a float that is not allowed; NotImplementedInModel for a Nullable(IPv4); and
+    what `compile_expression` raises.
     """
     key = Key(tuple(compile_node(node, schema, Modulo.LEGACY) for node in parse_list(text)))
     _refuse_constants(key, "Partition key")
+    _refuse_variants(key)
     _refuse_nullable(key, "Partition key", allow_nullable_key)
     for expression in key.expressions:
-        if expression.type.kind is Kind.FLOAT and not allow_floating_point_partition_key:
+        if expression.type.kind in (Kind.FLOAT, Kind.BFLOAT) and not allow_floating_point_partition_key:
             raise BadArguments(f"Floating point partition key is not supported: {expression.text}.")
+        if expression.type.kind is Kind.IPV4 and expression.type.nullable:
+            # ClickHouse's ids have quotes and dots then: '1.2.3.4'.
+            raise NotImplementedInModel(f"The model has no partitions by {expression.type}: {expression.text}.")
     return key
 
 
@@ -84,12 +96,17 @@ def check_primary_key(primary: Key, sorting: Key) -> None:
 def sort_block(block: pa.Table, key: Key) -> pa.Table:
     """The rows in the key's order; rows with equal keys stay in their order.
 
-    ClickHouse's order: strings byte by byte, -0.0 equal to 0.0, NaN after every number, NULL after NaN.
+    The order is ClickHouse's: see `sort_columns`.
     """
     if not key or block.num_rows < 2:
         return block
-    names = [str(position) for position in range(len(key.expressions))]
-    keys = pa.table([expression.evaluate(block) for expression in key.expressions], names=names)
+    columns = [
+        column
+        for expression in key.expressions
+        for column in sort_columns(expression.evaluate(block), expression.type)
+    ]
+    names = [str(position) for position in range(len(columns))]
+    keys = pa.table(columns, names=names)
     order = pc.sort_indices(keys, sort_keys=[(name, "ascending", "at_end") for name in names])
     return block.take(order)
 
@@ -100,9 +117,30 @@ def _refuse_constants(key: Key, what: str) -> None:
             raise IllegalColumn(f"{what} cannot contain constants, but has {expression.text}.")
 
 
+def _refuse_variants(key: Key) -> None:
+    for expression in key.expressions:
+        if _contains(expression.type, lambda data_type: data_type.kind is Kind.VARIANT):
+            raise DataTypeCannotBeUsedInKey(f"A Variant is not allowed in a key: {expression.text}.")
+
+
+def _refuse_aggregates(key: Key, schema: TableSchema) -> None:
+    aggregates = [backquote_if_needed(each.name) for each in schema.columns if _is_aggregate(each.type)]
+    for expression in key.expressions:
+        if expression.text in aggregates:
+            raise DataTypeCannotBeUsedInKey(f"A SimpleAggregateFunction is not allowed in a key: {expression.text}.")
+
+
+def _is_aggregate(data_type: DataType) -> bool:
+    return isinstance(data_type, SimpleAggregateFunction)
+
+
+def _contains(data_type: DataType, is_wanted: Callable[[DataType], bool]) -> bool:
+    return is_wanted(data_type) or any(_contains(each, is_wanted) for each in data_type.nested)
+
+
 def _refuse_nullable(key: Key, what: str, allowed: bool) -> None:
     for expression in key.expressions:
-        if expression.type.nullable and not allowed:
+        if not allowed and _contains(expression.type, lambda data_type: data_type.nullable):
             raise IllegalColumn(
                 f"{what} contains nullable columns, but merge tree setting `allow_nullable_key` is disabled:"
                 f" {expression.text} is {expression.type}."

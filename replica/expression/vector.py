@@ -9,16 +9,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replica.schema.memory import from_stored, null_map, plain, stored_values
-from replica.schema.types import DataType, Kind
+from replica.schema.memory import from_stored, is_numeric, null_map, stored_values
+from replica.schema.types import DataType, Kind, plain
 
 
 @dataclass(frozen=True, slots=True)
 class Vector:
     """Values of a type, one a row, or a single one that stands for every row.
 
-    `values` are numbers as ClickHouse has them in memory (a numpy array, of no dimension when single); of Strings,
-    an Arrow array or scalar. `nulls` marks the rows that are NULL; None when none is.
+    `values` are numbers as ClickHouse has them in memory (a numpy array, of no dimension when single); of types that
+    are no numbers to numpy, Strings among them, an Arrow array or scalar. `nulls` marks the rows that are NULL; None
+    when none is.
     """
 
     type: DataType
@@ -32,16 +33,16 @@ class Vector:
         if isinstance(array, pa.ChunkedArray):
             array = array.chunk(0) if array.num_chunks else pa.array([], array.type)
         nulls = null_map(array).astype(bool) if array.null_count else None
-        if data_type.kind is Kind.STRING:
-            return cls(data_type, pc.fill_null(array, b""), nulls)
-        return cls(data_type, stored_values(array, data_type), nulls)
+        if is_numeric(data_type):
+            return cls(data_type, stored_values(array, data_type), nulls)
+        return cls(data_type, data_type.filled(array), nulls)
 
     @classmethod
     def of_scalar(cls, scalar: pa.Scalar, data_type: DataType) -> Vector:
         """One value for every row."""
         if data_type.kind is Kind.NOTHING:
             return cls(data_type, np.zeros((), np.uint8), np.ones((), bool))
-        if data_type.kind is Kind.STRING:
+        if not is_numeric(data_type):
             return cls(data_type, scalar)
         return cls(data_type, stored_values(pa.array([scalar.as_py()], data_type.arrow), data_type).reshape(()))
 
@@ -50,10 +51,10 @@ class Vector:
         nulls = None if self.nulls is None else np.broadcast_to(self.nulls, rows)
         if self.type.kind is Kind.NOTHING:
             return pa.nulls(rows)
-        if self.type.kind is not Kind.STRING:
+        if is_numeric(self.type):
             return from_stored(np.broadcast_to(self.values, rows), nulls, self.type)
         array = pa.repeat(self.values, rows) if isinstance(self.values, pa.Scalar) else self.values
-        return array if nulls is None else pc.if_else(pa.array(nulls), None, array)
+        return array if nulls is None else pc.if_else(pa.array(nulls), pa.scalar(None, array.type), array)
 
 
 def any_null(vectors: tuple[Vector, ...]) -> np.ndarray | None:

@@ -1,71 +1,46 @@
-"""Columns as ClickHouse holds them in memory: fixed-width little-endian numbers, a byte map of NULLs beside them.
+"""Columns of numbers as ClickHouse holds them in memory: fixed-width and little-endian, a byte map of NULLs beside.
 
-Hashing, arithmetic and partition ids are defined on these values, so all three read columns through here.
+Arithmetic is defined on these values. (What all columns are in memory, `DataType.stream` says.)
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from replica.schema.types import DataType, Kind
+from replica.schema.types import DataType
+from replica.schema.types.data_type import null_map
+from replica.schema.types.numbers import Numeric
 
-_LETTERS = {
-    Kind.UNSIGNED: "u",
-    Kind.SIGNED: "i",
-    Kind.FLOAT: "f",
-    Kind.BOOL: "u",
-    Kind.DATE: "u",
-    Kind.DATETIME: "u",
-    Kind.NOTHING: "u",
-}
+__all__ = ["dtype", "from_stored", "is_numeric", "null_map", "stored_values"]
 
 
-def plain(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """The same values without a dictionary or run-end encoding around them."""
-    if pa.types.is_dictionary(values.type):
-        return plain(pc.cast(values, values.type.value_type))
-    if pa.types.is_run_end_encoded(values.type):
-        if isinstance(values, pa.ChunkedArray):
-            decoded = [pc.run_end_decode(chunk) for chunk in values.chunks]
-            return plain(pa.chunked_array(decoded, values.type.value_type))
-        return plain(pc.run_end_decode(values))
-    return values
+def is_numeric(data_type: DataType) -> bool:
+    """Whether its values are numbers to numpy."""
+    return isinstance(data_type.value_type, Numeric)
 
 
-def dtype(data_type: DataType) -> np.dtype[np.generic]:
-    """The numpy type of a fixed-width type's values in memory."""
-    return np.dtype(f"<{_LETTERS[data_type.kind]}{data_type.width}")
+def dtype(data_type: DataType) -> np.dtype[Any]:
+    """The numpy type of a numeric type's values in memory."""
+    found = data_type.dtype
+    assert found is not None, f"{data_type} is numeric"
+    return found
 
 
 def stored_values(array: pa.Array, data_type: DataType) -> np.ndarray:
-    """The values of a fixed-width column in memory; zero under NULL. Shares the array's buffer where it can."""
-    if array.null_count:
-        array = pc.fill_null(array, data_type.with_nullable(False).default)
-    if data_type.kind is Kind.BOOL:
-        array = pc.cast(array, pa.uint8())
-    elif data_type.kind is Kind.DATE:
-        array = array.view(pa.int32())
-    elif data_type.kind is Kind.DATETIME:
-        array = array.view(pa.int64())
-    values: np.ndarray = array.to_numpy(zero_copy_only=True)
-    return values.astype(dtype(data_type), copy=False)
-
-
-def null_map(array: pa.Array) -> np.ndarray:
-    """One byte a row: 1 where the value is NULL."""
-    nulls: np.ndarray = pc.cast(pc.is_null(array), pa.uint8()).to_numpy(zero_copy_only=True)
-    return nulls
+    """The values of a numeric column in memory; zero under NULL. Shares the array's buffer where it can."""
+    numeric = _numeric(data_type)
+    return numeric.stored(numeric.filled(array))
 
 
 def from_stored(values: np.ndarray, nulls: np.ndarray | None, data_type: DataType) -> pa.Array:
     """The Arrow array of values in memory; NULL where `nulls` is set."""
-    mask = None if nulls is None else nulls.astype(bool)
-    if data_type.kind is Kind.BOOL:
-        return pa.array(values.astype(bool), mask=mask)
-    if data_type.kind is Kind.DATE:
-        return pa.array(values.astype(np.int32), mask=mask).view(data_type.arrow)
-    if data_type.kind is Kind.DATETIME:
-        return pa.array(values.astype(np.int64), mask=mask).view(data_type.arrow)
-    return pa.array(values.astype(dtype(data_type), copy=False), mask=mask)
+    return _numeric(data_type).from_stored(values, nulls)
+
+
+def _numeric(data_type: DataType) -> Numeric:
+    numeric = data_type.value_type
+    assert isinstance(numeric, Numeric), f"{data_type} is numeric"
+    return numeric

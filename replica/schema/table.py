@@ -19,7 +19,7 @@ from replica.errors import (
     UnknownFormatVersion,
 )
 from replica.quoting import backquote, did_you_mean, escape, unescape
-from replica.schema.types import DataType, parse_type
+from replica.schema.types import DataType, Kind, nested_columns, parse_type
 
 _VERSION_LINE = "columns format version: 1"
 _COUNT_LINE = re.compile(r"(\d+) columns:")
@@ -74,8 +74,11 @@ class TableSchema:
 
     @classmethod
     def from_definitions(cls, definitions: Iterable[ColumnDefinition]) -> TableSchema:
-        """The schema that DDL asks for; raises what `parse_type` raises."""
-        return cls(tuple(Column(each.name, parse_type(each.type), each.default) for each in definitions))
+        """The schema that DDL asks for, a column of a Nested type as the arrays that it stands for.
+
+        Raises what `parse_type` raises, and NotImplementedInModel for a Nested with a DEFAULT.
+        """
+        return cls(tuple(column for each in definitions for column in _columns_of(each)))
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -89,6 +92,16 @@ class TableSchema:
     @cached_property
     def _by_name(self) -> dict[str, Column]:
         return {column.name: column for column in self.columns}
+
+    @cached_property
+    def nested_siblings(self) -> tuple[tuple[str, ...], ...]:
+        """The names of arrays that make up one Nested each: `n.a` and `n.b`."""
+        siblings: dict[str, list[str]] = {}
+        for column in self.columns:
+            parent, dot, _ = column.name.partition(".")
+            if dot and column.type.kind is Kind.ARRAY:
+                siblings.setdefault(parent, []).append(column.name)
+        return tuple(tuple(names) for names in siblings.values())
 
     def __contains__(self, name: str) -> bool:
         return name in self._by_name
@@ -122,6 +135,15 @@ class TableSchema:
         if count is None or rest[-1] != "" or int(count.group(1)) != len(rest) - 2:
             raise CannotParseText(f"the count of columns does not agree with the lines of {text!r}")
         return cls(tuple(Column.parse(line) for line in rest[1:-1]))
+
+
+def _columns_of(definition: ColumnDefinition) -> list[Column]:
+    nested = nested_columns(definition.type)
+    if nested is None:
+        return [Column(definition.name, parse_type(definition.type), definition.default)]
+    if definition.default is not None:
+        raise NotImplementedInModel(f"The model has no DEFAULT of a Nested: column {definition.name!r}.")
+    return [Column(f"{definition.name}.{name}", data_type) for name, data_type in nested]
 
 
 def refuse_duplicates(names: Iterable[str]) -> None:

@@ -34,11 +34,23 @@ def merge_rows(
 
 def _first_of_equal(rows: pa.Table, names: Sequence[str], key: Key) -> pa.Table:
     in_key = [expression.text for expression in key.expressions]
-    columns = [_by_order(rows[name]) if backquote_if_needed(name) in in_key else rows[name] for name in names]
+    columns = [_comparable(rows[name], backquote_if_needed(name) in in_key) for name in names]
     positions = [str(position) for position in range(len(columns))]
     numbered = pa.table([*columns, pa.array(np.arange(rows.num_rows))], names=[*positions, "row"])
     firsts = numbered.group_by(positions, use_threads=False).aggregate([("row", "min")])["row_min"]
     return rows.take(pa.array(np.sort(firsts.to_numpy())))
+
+
+def _comparable(column: pa.ChunkedArray, in_key: bool) -> pa.ChunkedArray:
+    """The column as Arrow can group by it."""
+    if pa.types.is_nested(column.type):
+        return _by_value(column)
+    return _by_order(column) if in_key else column
+
+
+def _by_value(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """One text for all rows that are equal in every bit; NULLs are equal to each other."""
+    return pa.chunked_array([pa.array([repr(value) for value in column.to_pylist()], pa.large_string())])
 
 
 def _by_order(column: pa.ChunkedArray) -> pa.ChunkedArray:

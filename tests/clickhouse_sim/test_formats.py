@@ -363,7 +363,7 @@ def test_the_order_of_keys_and_the_spelling_of_defaults_make_no_difference(tmp_p
         ('{"a": 1, "a": 1}\n', "CANNOT_PARSE_TEXT", "Row 1 gives column 'a' twice"),
         ('{"a": [1]}\n', "CANNOT_PARSE_TEXT", "Row 1: an array in column 'a'"),
         ('{"s": {"x": 1}}\n', "CANNOT_PARSE_TEXT", "Row 1: an object in column 's'"),
-        ('{"s": "\\ud800"}\n', "CANNOT_PARSE_TEXT", "Row 1: the text in column 's'"),
+        ('{"s": "\\ud800"}\n', "CANNOT_PARSE_TEXT", "Row 1: half of a surrogate pair in column 's'"),
         ('{"a": 1\n', "CANNOT_PARSE_TEXT", "Row 1 is not a JSON object on one line"),
         ("[1]\n", "CANNOT_PARSE_TEXT", "Row 1 is not a JSON object: [1]"),
         ('{"a": 1} {"a": 2}\n', "CANNOT_PARSE_TEXT", "Row 1 is not a JSON object on one line"),

@@ -169,7 +169,7 @@ def test_subqueries_common_tables_unions_and_limits() -> None:
         ("SELECT sum(0.5)(i) FROM f", "NUMBER_OF_ARGUMENTS_DOESNT_MATCH", "parameters"),
         ("SELECT carier FROM f", "UNKNOWN_IDENTIFIER", "'carrier'"),
         ("SELECT Carrier FROM f", "UNKNOWN_IDENTIFIER", "'carrier'"),
-        ("SELECT i FROM f WHERE z.i = 1", "ILLEGAL_TYPE_OF_ARGUMENT", "z"),
+        ("SELECT i FROM f WHERE z.i = 1", "UNKNOWN_IDENTIFIER", "z"),
         ("SELECT sum(carrier) FROM f", "ILLEGAL_TYPE_OF_ARGUMENT", "sum"),
         ("SELECT toInt8(carrier) FROM f", "BAD_ARGUMENTS", "UA"),
         ("SELECT 1 FROM", "SYNTAX_ERROR", "table name"),

@@ -8,15 +8,18 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replica.errors import BadArguments, IllegalColumn, UnknownType
+from replica.errors import BadArguments, ClickHouseError, IllegalColumn
 from replica.expression import compile_partition_key
-from replica.partition import PartitionKey, check_partition_id, partition_id
-from replica.schema import Column, TableSchema, conform, parse_type
+from replica.partition import PartitionKey
+from replica.partition_id import check_partition_id, partition_id
+from replica.schema import Column, DataType, TableSchema, conform, parse_type
+from replica.schema.memory import dtype, from_stored, is_numeric
 
 VECTORS = [
     json.loads(line) for line in (Path(__file__).parent.parent / "data" / "block_ids.jsonl").read_text().splitlines()
@@ -31,7 +34,7 @@ def is_covered(vector: dict[str, Any]) -> bool:
     """Whether the model has its types, and the key is over the columns that were inserted."""
     try:
         schema_of(**dict(vector["columns"]))
-    except UnknownType:
+    except ClickHouseError:
         return False
     return bool(vector["partition_by"]) and "ddl" not in vector
 
@@ -67,8 +70,12 @@ def test_the_partitions_of_a_vector(vector: dict[str, Any]) -> None:
     assert found == [logged.split("_")[0] for logged in vector["ids"]]
 
 
-def element(text: str, value: Any) -> tuple[Any, Any]:
-    return parse_type(text), value
+def element(text: str, value: Any) -> tuple[DataType, pa.Array]:
+    """One value in memory form."""
+    data_type = parse_type(text)
+    if is_numeric(data_type) and value is not None:
+        return data_type, from_stored(np.array([value], dtype(data_type)), None, data_type)
+    return data_type, pa.array([value], data_type.arrow)
 
 
 @pytest.mark.parametrize(

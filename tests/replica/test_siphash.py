@@ -80,6 +80,27 @@ def test_any_numpy_buffer_is_hashed_as_its_bytes(dtype: str) -> None:
     assert state.digest() == siphash128(b"odd" + values.tobytes())
 
 
+@pytest.mark.parametrize("dtype", ["<u1", "<i2", "<u4", "<f8", ">u8"])
+@pytest.mark.parametrize("before", range(9))
+@pytest.mark.parametrize("count", [0, 1, 7, 10_001])
+def test_numbers_with_gaps_other_byte_order_or_a_mask_are_hashed_as_if_gathered(
+    dtype: str, before: int, count: int
+) -> None:
+    chance = np.random.default_rng(before)
+    raw = chance.integers(0, 256, 2 * count * np.dtype(dtype).itemsize, np.uint8)
+    values = raw.view(dtype)[1::2]
+    hidden = np.ma.array(values, mask=chance.random(count) < 0.5, fill_value=0)
+    for data in (values, hidden):
+        state = SipHash128()
+        state.update(bytes(before))
+        state.update(data)
+        state.update(b"after")
+        shown = np.where(np.ma.getmaskarray(data), np.zeros((), dtype), values)
+        assert state.digest() == siphash128(
+            bytes(before) + shown.astype(dtype.replace(">", "<")).tobytes() + b"after"
+        )
+
+
 def run_python(code: str, folder: Path, **environment: str) -> str:
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LD_LIBRARY_PATH")}
     done = subprocess.run(
