@@ -120,6 +120,10 @@ class UnknownFormat(ClickHouseError):
     code, name = 73, "UNKNOWN_FORMAT"
 
 
+class IncorrectQuery(ClickHouseError):
+    code, name = 80, "INCORRECT_QUERY"
+
+
 class UnknownDatabase(ClickHouseError):
     code, name = 81, "UNKNOWN_DATABASE"
 
@@ -218,6 +222,10 @@ class UnknownFormatVersion(ClickHouseError):
 
 class TableWasNotDropped(ClickHouseError):
     code, name = 305, "TABLE_WAS_NOT_DROPPED"
+
+
+class TooDeepRecursion(ClickHouseError):
+    code, name = 306, "TOO_DEEP_RECURSION"
 
 
 class UnexpectedNodeInZooKeeper(ClickHouseError):

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 from sqlglot import TokenType
 
+from clickhouse_sim.sql.create_dependent import ALIAS, parse_alias, parse_view
 from clickhouse_sim.sql.grammar import check_expression
 from clickhouse_sim.sql.settings import parse_settings
 from clickhouse_sim.sql.tokens import Cursor
-from replica.commands import ColumnDefinition, CreateTable
+from replica.commands import ColumnDefinition, CreateTable, Definition
 from replica.errors import (
     BadArguments,
     DuplicateColumn,
@@ -62,15 +63,19 @@ class _Clauses:
     settings: dict[str, str] = field(default_factory=dict)
 
 
-def parse_create(cursor: Cursor) -> CreateTable:
-    """The table that a CREATE TABLE statement describes; expressions keep their original text.
+def parse_create(cursor: Cursor) -> Definition:
+    """The table, view or alias that a CREATE statement describes; expressions keep their original text.
 
     Raises SqlSyntaxError where it cannot be read, UnknownStorage for another engine, NotImplementedInModel for
     a clause that the model does not have, and the errors of ClickHouse for missing or doubled parts.
     """
     cursor.expect_words("CREATE")
+    if cursor.take_words("MATERIALIZED", "VIEW"):
+        return parse_view(cursor)
     if not cursor.take_words("TABLE"):
-        raise NotImplementedInModel(f"CREATE {' '.join(cursor.words(1))}: the model creates tables only")
+        raise NotImplementedInModel(
+            f"CREATE {' '.join(cursor.words(1))}: the model creates tables and materialized views only"
+        )
     if_not_exists = cursor.take_words("IF", "NOT", "EXISTS")
     database, table = cursor.table_name()
     uuid = cursor.string("the UUID of the table") if cursor.take_words("UUID") else ""
@@ -78,6 +83,8 @@ def parse_create(cursor: Cursor) -> CreateTable:
         raise NotImplementedInModel("ON CLUSTER: leave it out, chsim runs DDL on every living replica by itself")
     if cursor.words(1) in (("AS",), ("CLONE",)):
         raise NotImplementedInModel("CREATE TABLE … AS: name the columns instead")
+    if cursor.words() == ("ENGINE",):
+        return parse_alias(cursor, database, table, uuid, if_not_exists=if_not_exists)
     columns = _columns(cursor)
     clauses = _clauses(cursor)
     if clauses.engine is None:
@@ -183,8 +190,10 @@ def _engine(cursor: Cursor) -> tuple[str, str]:
     """The path and the replica name that the engine is given."""
     cursor.take(TokenType.EQ)
     name = cursor.name("the name of an engine")
+    if name == ALIAS:
+        raise BadArguments(f"Storage {ALIAS} does not support explicit column definitions: leave them out")
     if name != ENGINE:
-        raise UnknownStorage(f"engine {name} is not in the model, which has {ENGINE}")
+        raise UnknownStorage(f"engine {name} is not in the model, which has {ENGINE} and {ALIAS}")
     if not cursor.take(TokenType.L_PAREN) or cursor.take(TokenType.R_PAREN):
         return DEFAULT_ZOOKEEPER_PATH, DEFAULT_REPLICA_NAME
     path = cursor.string("the path of the table in ZooKeeper, a string")

@@ -16,14 +16,14 @@ from clickhouse_sim.sql.select import Query, parse_select
 from clickhouse_sim.sql.show import ExistsTable, ShowTables, parse_exists, parse_show
 from clickhouse_sim.sql.system import parse_system
 from clickhouse_sim.sql.tokens import Cursor, split_statements
-from replica.commands import AlterCommand, CreateTable, DescribeTable, DropTable, ShowCreateTable, SystemCommand
+from replica.commands import AlterCommand, Definition, DescribeTable, DropTable, ShowCreateTable, SystemCommand
 from replica.errors import ClickHouseError, NotImplementedInModel, SqlSyntaxError
 
 T = TypeVar("T")
 
 _BEGINNING = 40
 
-Ddl = CreateTable | DropTable | AlterCommand
+Ddl = Definition | DropTable | AlterCommand
 Question = Query | ShowTables | ShowCreateTable | ExistsTable | DescribeTable
 Statement = Ddl | InsertStatement | Question | Optimization | SystemCommand
 

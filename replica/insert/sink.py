@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
 
-from replica.commands import BlockOutcome, InsertOptions, InsertStatus, PartOutcome
+from replica.commands import BlockOutcome, InsertOptions, InsertStatus, PartOutcome, ViewOutcome
 from replica.dedup.hashes import DeduplicationVersion
 from replica.dedup.info import DeduplicationInfo
 from replica.dedup.tokens import SourceToken
 from replica.environment import PartCodec
-from replica.errors import InsertWasDeduplicated, TooManyParts, UnknownStatusOfInsert
+from replica.errors import ClickHouseError, InsertWasDeduplicated, TooManyParts, UnknownStatusOfInsert
 from replica.insert.commit import PartCommit
 from replica.insert.deduplication_mode import Deduplication, deduplication_of
+from replica.insert.dependents import DIRECT, Dependent, Route
 from replica.insert.piece import Piece, Recipe, pieces_of
 from replica.part_log import PartEventType
 from replica.profile_events import ProfileEvent
@@ -36,20 +37,25 @@ from replica.table_structure import TableStructure
 class PreparedBlock:
     """A block as parts without names; `computations` is how often data were hashed for that."""
 
+    info: DeduplicationInfo
     pieces: tuple[Piece, ...]
     computations: int
 
 
 async def insert_block(
-    state: TableState, options: InsertOptions, source_number: int, block: pa.Table
+    state: TableState,
+    options: InsertOptions,
+    source_number: int,
+    block: pa.Table,
+    route: Route = DIRECT,
 ) -> BlockOutcome:
-    """Insert the block, the `source_number`-th (from 0) of its INSERT.
+    """Insert the block, the `source_number`-th (from 0) of its INSERT, and what views make of it.
 
     Before anything is written, raises TooManyParts, DeduplicationIsNotPossible and the ClickHouseError of a block
     that does not fit the table. What happens later is told in the outcome, piece by piece.
     """
     token = SourceToken(block.num_rows, options.insert_deduplication_token, source_number)
-    return await insert_tokens(state, options, [token], block)
+    return await insert_tokens(state, options, [token], block, route)
 
 
 async def insert_tokens(
@@ -57,6 +63,7 @@ async def insert_tokens(
     options: InsertOptions,
     tokens: Sequence[SourceToken],
     block: pa.Table,
+    route: Route = DIRECT,
     *,
     is_async: bool = False,
 ) -> BlockOutcome:
@@ -64,11 +71,14 @@ async def insert_tokens(
 
     Raises as `insert_block`.
     """
+    tokens = [replace(token, source_id=route.source_id) for token in tokens]
     source_number = max(token.source_number for token in tokens)
     if source_number == 0:
-        _refuse_too_many_parts(state)
+        for each in (state, *(dependent.state for dependent in route.dependents)):
+            _refuse_too_many_parts(each)
     started = state.now()
-    deduplication = _deduplication(state.structure.settings, options, is_async)
+    asked = deduplication_of(options, is_async=is_async)
+    deduplication = in_table(asked, state.structure.settings, is_async=is_async)
     environment = state.environment
     job = partial(
         prepare_block, state.structure, environment.codec, tokens, block, deduplication.enabled, is_async=is_async
@@ -76,16 +86,20 @@ async def insert_tokens(
     prepared = await environment.workers.run("prepare insert", job)
     if prepared.computations:
         state.server.events.add(ProfileEvent.DUPLICATION_DATA_HASH_COMPUTATIONS, prepared.computations)
-    storing = _store(state, prepared.pieces, started)
+    storing = store(state, prepared.pieces, started)
     parts = await state.requests.run_to_its_end(storing)
-    return BlockOutcome(source_number, block.num_rows, parts, str(deduplication), prepared.computations)
+    outcome = BlockOutcome(source_number, block.num_rows, parts, str(deduplication), prepared.computations)
+    if not (route.dependents and block.num_rows):
+        return outcome
+    return await push_to_views(outcome, route.dependents, prepared.info, asked.in_view(options))
 
 
-def _deduplication(settings: MergeTreeSettings, options: InsertOptions, is_async: bool) -> Deduplication:
+def in_table(asked: Deduplication, settings: MergeTreeSettings, *, is_async: bool) -> Deduplication:
+    """What remains of it in a table with these settings."""
     window = settings.replicated_deduplication_window
     if is_async and settings.insert_deduplication_version is DeduplicationVersion.OLD_SEPARATE_HASHES:
         window = settings.replicated_deduplication_window_for_async_inserts
-    return deduplication_of(options, is_async=is_async).in_table(window)
+    return asked.in_table(window)
 
 
 def _refuse_too_many_parts(state: TableState) -> None:
@@ -115,10 +129,54 @@ def prepare_block(
     info = DeduplicationInfo(listed, structure.schema, tokens, version, is_async=is_async)
     recipe = Recipe.of_table(structure, codec)
     pieces = pieces_of(recipe, info, deduplicated=deduplicated) if listed.num_rows else []
-    return PreparedBlock(tuple(pieces), info.computations)
+    return PreparedBlock(info, tuple(pieces), info.computations)
 
 
-async def _store(state: TableState, pieces: Sequence[Piece], started: float) -> tuple[PartOutcome, ...]:
+# --- the tables behind views ---------------------------------------------------------------------------------
+
+
+async def push_to_views(
+    outcome: BlockOutcome, dependents: Sequence[Dependent], source: DeduplicationInfo, asked: Deduplication
+) -> BlockOutcome:
+    """The outcome of an inserted block, with what becomes of it behind the views.
+
+    Every target decides by its own ids, whether the block was a duplicate before it or not: so a retry completes what
+    a failure has left out. A block that is not known to be in its own table goes no further; a view that fails does
+    not hinder the others.
+    """
+    views: list[ViewOutcome] = []
+    computations = outcome.data_hash_computations
+    for dependent in dependents:
+        if outcome.status in (InsertStatus.NOT_STORED, InsertStatus.UNKNOWN):
+            error = "not tried, because the table before it does not have the rows for certain"
+            views.append(ViewOutcome(dependent.views, dependent.state.full_name, error=error))
+            continue
+        info = dependent.info(source)
+        views.append(await _push(dependent, info, asked))
+        computations += info.computations
+    return replace(outcome, views=tuple(views), data_hash_computations=computations)
+
+
+async def _push(dependent: Dependent, info: DeduplicationInfo, asked: Deduplication) -> ViewOutcome:
+    state = dependent.state
+    deduplication = in_table(asked, state.structure.settings, is_async=info.is_async)
+    started = state.now()
+    job = partial(dependent.pieces, info, state.environment.codec, deduplicated=deduplication.enabled)
+    try:
+        with state.requests.insert():
+            pieces = await state.environment.workers.run("prepare insert", job)
+            parts = await state.requests.run_to_its_end(store(state, pieces, started))
+    except ClickHouseError as problem:
+        return ViewOutcome(
+            dependent.views, state.full_name, (), str(deduplication), f"{problem.message} ({problem.name})"
+        )
+    return ViewOutcome(dependent.views, state.full_name, parts, str(deduplication))
+
+
+# --- storing ---------------------------------------------------------------------------------------------------
+
+
+async def store(state: TableState, pieces: Sequence[Piece], started: float) -> tuple[PartOutcome, ...]:
     """Write all pieces, then commit one after the other."""
     try:
         written = await _write(state, pieces)
