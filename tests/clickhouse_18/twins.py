@@ -21,7 +21,7 @@ from clickhouse_sim.cluster.endpoint_client import EndpointClient
 from clickhouse_sim.cluster.folder import ClusterFolder
 from clickhouse_sim.sql.insert import InsertValues
 from clickhouse_sim.sql.optimize import Optimization
-from clickhouse_sim.sql.run import insert_of, optimize
+from clickhouse_sim.sql.run import optimize, schema_of
 from clickhouse_sim.sql.statements import parse_statements
 from replica.commands import InsertStatus
 from replica.errors import ClickHouseError
@@ -262,7 +262,9 @@ class OurCluster:
             with self._client(replica) as client:
                 match statement:
                     case InsertValues():
-                        with insert_of(statement, client) as (insert, block):
+                        block = statement.block(schema_of(client, statement.database, statement.table))
+                        target = (statement.database, statement.table, block.schema, statement.options)
+                        with client.insert(*target) as insert:
                             outcome = insert.send(block)
                         assert outcome.status in (InsertStatus.STORED, InsertStatus.DUPLICATE), outcome
                     case Optimization():
