@@ -104,6 +104,10 @@ class SqlSyntaxError(ClickHouseError):
     code, name = 62, "SYNTAX_ERROR"
 
 
+class IncorrectFileName(ClickHouseError):
+    code, name = 79, "INCORRECT_FILE_NAME"
+
+
 class UnknownDatabase(ClickHouseError):
     code, name = 81, "UNKNOWN_DATABASE"
 
@@ -176,6 +180,10 @@ class CorruptedData(ClickHouseError):
     code, name = 246, "CORRUPTED_DATA"
 
 
+class InvalidPartitionValue(ClickHouseError):
+    code, name = 248, "INVALID_PARTITION_VALUE"
+
+
 class TooManyParts(ClickHouseError):
     code, name = 252, "TOO_MANY_PARTS"
 
@@ -204,8 +212,16 @@ class ValueIsOutOfRangeOfDataType(ClickHouseError):
     code, name = 321, "VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE"
 
 
+class Unfinished(ClickHouseError):
+    code, name = 341, "UNFINISHED"
+
+
 class MetadataMismatch(ClickHouseError):
     code, name = 342, "METADATA_MISMATCH"
+
+
+class SupportIsDisabled(ClickHouseError):
+    code, name = 344, "SUPPORT_IS_DISABLED"
 
 
 class CannotInsertNullInOrdinaryColumn(ClickHouseError):
@@ -238,6 +254,14 @@ class AllReplicasLost(ClickHouseError):
 
 class ReplicaStatusChanged(ClickHouseError):
     code, name = 416, "REPLICA_STATUS_CHANGED"
+
+
+class CannotAssignAlter(ClickHouseError):
+    code, name = 517, "CANNOT_ASSIGN_ALTER"
+
+
+class CannotForgetPartition(ClickHouseError):
+    code, name = 716, "CANNOT_FORGET_PARTITION"
 
 
 class TableIsBeingRestarted(ClickHouseError):

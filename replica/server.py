@@ -25,6 +25,7 @@ from replica.commands import (
     InsertOptions,
     ListTables,
     OptimizeTable,
+    PartitionCommand,
     RestartReplica,
     SwitchAction,
     SyncReplica,
@@ -165,6 +166,9 @@ class Server:
                 return await self.table(command.database, command.table).optimize(command)
             case ListTables():
                 return self._list_tables()
+            case _ if isinstance(command, PartitionCommand):
+                await self.table(command.database, command.table).alter_partition(command)
+                return []
             case _:
                 raise BadArguments(f"This server does not know the command {command!r}")
 

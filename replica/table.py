@@ -15,7 +15,7 @@ import pyarrow as pa
 from coordinator.api import CoordinationError, CoordinatorUnreachable, Delete
 from replica.background.attach import check_up_parts
 from replica.background.restart import keep_active
-from replica.commands import BlockOutcome, CreateTable, InsertOptions, OptimizeTable, SyncMode
+from replica.commands import BlockOutcome, CreateTable, InsertOptions, OptimizeTable, PartitionCommand, SyncMode
 from replica.environment import PartFiles
 from replica.errors import BadDataPartName, ClickHouseError, KeeperException, TimeoutExceeded
 from replica.insert.sink import insert_block
@@ -23,6 +23,7 @@ from replica.macros import expanded
 from replica.optimize import Optimize
 from replica.part_name import PartName
 from replica.partition import check_partition_id
+from replica.partition_commands import carry_out
 from replica.registration import add_later_znodes, create_or_join
 from replica.storage.file_names import table_folder
 from replica.storage.part_store import PartStore
@@ -146,6 +147,11 @@ class ReplicatedTable:
         """SYSTEM SYNC REPLICA. Raises as `sync_replica`, and KeeperException."""
         with self._told_as_keeper_exception("SYNC REPLICA"):
             await self.state.requests.wait_for(sync_replica(self.state, mode))
+
+    async def alter_partition(self, command: PartitionCommand) -> None:
+        """Carry out a statement about whole partitions or parts. Raises as `carry_out`, but KeeperException."""
+        with self._told_as_keeper_exception("ALTER"):
+            await self.state.requests.wait_for(carry_out(self.state, command))
 
     async def drop_replica(self, name: str) -> None:
         """SYSTEM DROP REPLICA. Raises BadArguments, TableWasNotDropped, TableIsReadOnly and KeeperException."""

@@ -129,6 +129,11 @@ class TableZnodes:
         return f"{self.root}/deduplication_hashes"
 
     @property
+    def id_folders(self) -> tuple[str, ...]:
+        """Where the ids of what came in are kept, each with the name of its part: those of older releases too."""
+        return (f"{self.root}/blocks", f"{self.root}/async_blocks", self.deduplication_hashes)
+
+    @property
     def replicas(self) -> str:
         return f"{self.root}/replicas"
 
@@ -151,6 +156,11 @@ class TableZnodes:
         return f"{self.root}/temp/abandonable_lock-other"
 
     @property
+    def alter_partition_version(self) -> str:
+        """Its version tells those who change whole partitions whether they are alone."""
+        return f"{self.root}/alter_partition_version"
+
+    @property
     def lost_part_count(self) -> str:
         return f"{self.root}/lost_part_count"
 
@@ -166,6 +176,10 @@ class TableZnodes:
 
     def partition(self, partition_id: str) -> str:
         return f"{self.block_numbers}/{partition_id}"
+
+    def attached_from_another_table(self, partition_id: str, checksum: str) -> str:
+        """The id under which ATTACH PARTITION FROM remembers a part by its content."""
+        return f"{self.root}/blocks/{partition_id}_replace_from_{checksum}"
 
     def deduplication_hash(self, block_id: str) -> str:
         return f"{self.deduplication_hashes}/{block_id}"
@@ -250,7 +264,7 @@ def later_additions(table: TableZnodes) -> list[tuple[str, str]]:
         (f"{root}/quorum/parallel", ""),
         (f"{root}/part_moves_shard", ""),
         (f"{root}/pinned_part_uuids", '{"part_uuids":"[]"}'),
-        (f"{root}/alter_partition_version", ""),
+        (table.alter_partition_version, ""),
         (f"{root}/async_blocks", ""),
         (table.deduplication_hashes, ""),
         (table.lost_part_count, ""),

@@ -28,7 +28,7 @@ from clickhouse_sim.sql.run import (
 )
 from clickhouse_sim.sql.select import Answer, Query
 from clickhouse_sim.sql.statements import ShowTables, Statement, first_words, parse_statements
-from replica.commands import CreateTable, DescribeTable, DropTable, SystemCommand
+from replica.commands import CreateTable, DescribeTable, DropTable, PartitionCommand, SystemCommand
 
 
 def run_sql(text: str, folder: Path, replica: str | None, renderer: Renderer) -> None:
@@ -79,7 +79,7 @@ def _insert(
 
 
 def _ask(
-    statement: Query | Optimization | ShowTables | DescribeTable | SystemCommand,
+    statement: Query | Optimization | ShowTables | DescribeTable | PartitionCommand | SystemCommand,
     name: str,
     client: EndpointClient,
     renderer: Renderer,
@@ -93,6 +93,9 @@ def _ask(
             _show(show_tables(statement.database, client), renderer)
         case DescribeTable():
             _show(describe(statement, client), renderer)
+        case _ if isinstance(statement, PartitionCommand):
+            client.execute(statement)
+            narrate(f"Done on {name}; the log brings it to the other replicas.")
         case _:
             client.execute(statement)
             narrate(f"Done on {name}; a SYSTEM statement is for one server only.")

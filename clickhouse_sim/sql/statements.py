@@ -6,6 +6,7 @@ import textwrap
 from dataclasses import dataclass
 
 from clickhouse_sim.sql.alter import parse_alter
+from clickhouse_sim.sql.alter_partition import parse_truncate
 from clickhouse_sim.sql.create import parse_create
 from clickhouse_sim.sql.drop import parse_drop
 from clickhouse_sim.sql.insert import InsertValues, parse_insert
@@ -13,7 +14,7 @@ from clickhouse_sim.sql.optimize import Optimization, parse_optimize
 from clickhouse_sim.sql.select import Query, parse_select
 from clickhouse_sim.sql.system import parse_system
 from clickhouse_sim.sql.tokens import Cursor, split_statements
-from replica.commands import AlterCommand, CreateTable, DescribeTable, DropTable, SystemCommand
+from replica.commands import AlterCommand, CreateTable, DescribeTable, DropTable, PartitionCommand, SystemCommand
 from replica.errors import ClickHouseError, NotImplementedInModel, SqlSyntaxError
 
 
@@ -27,13 +28,13 @@ class ShowTables:
 _BEGINNING = 40
 
 Ddl = CreateTable | DropTable | AlterCommand
-Statement = Ddl | InsertValues | Query | ShowTables | DescribeTable | Optimization | SystemCommand
+Statement = Ddl | PartitionCommand | InsertValues | Query | ShowTables | DescribeTable | Optimization | SystemCommand
 
 # First words of statements that ClickHouse has and the model has not.
 _ABSENT = frozenset(
     (
         *("ATTACH", "BACKUP", "CHECK", "DELETE", "DETACH", "EXCHANGE", "EXISTS", "EXPLAIN", "GRANT"),
-        *("KILL", "MOVE", "RENAME", "RESTORE", "REVOKE", "SET", "TRUNCATE", "UNDROP", "UPDATE"),
+        *("KILL", "MOVE", "RENAME", "RESTORE", "REVOKE", "SET", "UNDROP", "UPDATE"),
         *("USE", "WATCH"),
     )
 )
@@ -99,6 +100,8 @@ def _parse(cursor: Cursor) -> Statement:
         return parse_drop(cursor)
     if first == "ALTER":
         return parse_alter(cursor)
+    if first == "TRUNCATE":
+        return parse_truncate(cursor)
     if first == "SYSTEM":
         return parse_system(cursor)
     if first in ("DESCRIBE", "DESC"):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from replica.errors import NotImplementedInModel
 from replica.log_entry import INSERT_TYPES, PART_PRODUCING_TYPES, EntryType
+from replica.operations.drop_range import drop_range
 from replica.operations.get_part import get_part
 from replica.operations.merge_parts import merge_parts
 from replica.part_name import PartName
@@ -29,6 +30,9 @@ async def execute(state: TableState, session: ServerSession, queued: QueuedEntry
         return
     if entry.type is EntryType.MERGE_PARTS:
         await merge_parts(state, session, queued)
+        return
+    if entry.type in (EntryType.DROP_RANGE, EntryType.DROP_PART):
+        await drop_range(state, session, queued)
         return
     raise NotImplementedInModel(
         f"Log entry {queued.znode_name} is {EntryType(entry.type)}, which this model cannot execute"

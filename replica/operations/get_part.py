@@ -65,11 +65,13 @@ async def _find_source(
 
 async def _may_take(state: TableState, queued: QueuedEntry, covering: PartName) -> bool:
     """Whether the queue allows this bigger part instead; older entries that work below it are waited for."""
-    if state.queue.take_actual_part(queued, covering) is not None:
+    if queued.removed_by_other_entry or state.queue.take_actual_part(queued, covering) is not None:
         return False
     below = state.queue.executing_below(queued, covering)
-    await state.wait_for_progress(lambda: not any(older.currently_executing for older in below))
-    return True
+    await state.wait_for_progress(
+        lambda: queued.removed_by_other_entry or not any(older.currently_executing for older in below)
+    )
+    return not queued.removed_by_other_entry
 
 
 async def _largest_covering(session: ServerSession, replica: ReplicaZnodes, wanted: PartName) -> PartName | None:

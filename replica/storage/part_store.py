@@ -21,12 +21,12 @@ from replica.errors import ClickHouseError, DuplicateDataPart, NoSuchDataPart
 from replica.part_name import PartName
 from replica.part_set import PartSet
 from replica.storage.checksums import PartHeader
-from replica.storage.file_names import DELETE_PREFIX, make_durable_folder
+from replica.storage.detached import DetachedParts
+from replica.storage.file_names import CLONE_PREFIX, DELETE_PREFIX, make_durable_folder
 from replica.storage.part_files import PartImage, load_part, read_part, verified_part, write_part
 
 log = logging.getLogger(__name__)
 
-DETACHED = "detached"
 _TEMPORARY = ("tmp_", "tmp-")
 
 
@@ -65,6 +65,7 @@ class PartStore:
         self._codec = codec
         self._folder = folder
         self._fsync = fsync
+        self.detached = DetachedParts(disk, folder)
         self._parts: dict[PartName, StoredPart] = {}
         self._active = PartSet()
         self._temporary_numbers = itertools.count()
@@ -145,9 +146,9 @@ class PartStore:
 
     # --- how a part goes -------------------------------------------------------------------------------------
 
-    async def withdraw(self, part: StoredPart, image: PartImage) -> TemporaryPart:
-        """Take the final name of a pre-active part away again."""
-        folder = f"{self._folder}/tmp_withdrawn_{next(self._temporary_numbers)}"
+    async def withdraw(self, part: StoredPart, image: PartImage, folder: str = "") -> TemporaryPart:
+        """Take the final name of a pre-active part away again; `folder` is where it is to lie then."""
+        folder = folder or f"{self._folder}/tmp_withdrawn_{next(self._temporary_numbers)}"
         await self._disk.rename(self._path(part.name), folder)
         self._forget(part)
         return TemporaryPart(folder, image)
@@ -155,6 +156,14 @@ class PartStore:
     async def discard(self, temporary: TemporaryPart) -> None:
         """Remove a part that got no name."""
         await self._disk.remove(temporary.folder)
+
+    def drop(self, parts: Iterable[StoredPart]) -> None:
+        """Let parts count no more though nothing covers them: the next cleanup deletes them."""
+        for part in parts:
+            part.state = PartState.OUTDATED
+            part.remove_time = 0
+            if part.name in self._active:
+                self._active.remove(part.name)
 
     def outdated_before(self, time: float) -> list[StoredPart]:
         """The parts that have been outdated since that time or longer, in order of name."""
@@ -170,24 +179,29 @@ class PartStore:
     async def detach(self, part: StoredPart, prefix: str) -> None:
         """Move a part out of the table into `detached/<prefix>_<name>`, where an operator finds it."""
         self._forget(part)
-        await self._move_to_detached(str(part.name), prefix)
+        await self.detached.take_in(self._path(part.name), f"{prefix}_{part.name}")
+
+    async def copy_to_detached(self, part: StoredPart) -> None:
+        """Let a copy of the part lie in `detached/` under its name; nothing if it lies there already."""
+        if not await self.detached.has(part.name, await load_part(self._disk, self._path(part.name))):
+            copy = await self.copy(self, part)
+            await self.detached.take_in(copy.folder, str(part.name))
+
+    async def copy(self, source: PartStore, part: StoredPart) -> TemporaryPart:
+        """A part of a table of this server once more, as hard links under a temporary name here."""
+        folder = f"{self._folder}/{CLONE_PREFIX}{next(self._temporary_numbers)}"
+        files = await load_part(self._disk, source._path(part.name))
+        await self._disk.make_folder(folder)
+        for name, _ in files.files:
+            await self._disk.link(f"{source._path(part.name)}/{name}", f"{folder}/{name}")
+        if self._fsync:
+            await self._disk.fsync_folder(folder)
+        return TemporaryPart(folder, PartImage(files, part.header))
 
     def _forget(self, part: StoredPart) -> None:
         self._parts.pop(part.name, None)
         if part.name in self._active:
             self._active.remove(part.name)
-
-    async def _move_to_detached(self, name: str, prefix: str) -> None:
-        detached = f"{self._folder}/{DETACHED}"
-        await make_durable_folder(self._disk, detached)
-        taken = set(await self._disk.list(detached))
-        target = next(
-            candidate
-            for number in itertools.count()
-            if (candidate := f"{prefix}_{name}" + (f"_try{number}" if number else "")) not in taken
-        )
-        await self._disk.rename(f"{self._folder}/{name}", f"{detached}/{target}")
-        await self._disk.fsync_folder(detached)
 
     # --- start -----------------------------------------------------------------------------------------------
 
@@ -215,7 +229,7 @@ class PartStore:
             image = verified_part(await load_part(self._disk, self._path(name)), self._codec)
         except (ClickHouseError, FileNotFoundError) as problem:
             log.warning("part %s is broken, moving it to detached/: %s", name, problem)
-            await self._move_to_detached(str(name), "broken-on-start")
+            await self.detached.take_in(self._path(name), f"broken-on-start_{name}")
             return None
         return _stored(name, image, now)
 

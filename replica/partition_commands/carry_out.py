@@ -1,0 +1,20 @@
+"""From a partition command to what carries it out."""
+
+from __future__ import annotations
+
+from replica.commands import DropPart, DropPartition, PartitionCommand
+from replica.errors import NotImplementedInModel
+from replica.partition_commands.drop_part import drop_part
+from replica.partition_commands.drop_partition import drop_partition
+from replica.table_state import TableState
+
+
+async def carry_out(state: TableState, command: PartitionCommand) -> None:
+    """Do what the command asks of the table, and wait as it says. Raises ClickHouseError and CoordinationError."""
+    match command:
+        case DropPartition():
+            await drop_partition(state, command)
+        case DropPart():
+            await drop_part(state, command)
+        case _:
+            raise NotImplementedInModel(f"{type(command).__name__} is not in the model")
