@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from coordinator.api import BadVersion, Check, Create, Delete, MultiFailed, NoNode, Operation, Set
 from replica.errors import AllReplicasLost, ReplicaStatusChanged
-from replica.log_entry import EntryType, LogEntry
+from replica.log_entry import PART_PRODUCING_TYPES, EntryType, LogEntry
 from replica.log_puller import MAX_MULTI_OPS
 from replica.part_name import PartName
 from replica.part_set import PartSet
@@ -118,7 +118,10 @@ async def _take_over_parts(state: TableState, session: ServerSession, source: _S
     entries = [await _fetch_entry(session, source, part) for part in wanted if not _covered(part, drop_ranges)]
     for _, entry in source.queue:
         result = entry.new_part
-        is_settled = result is not None and (_covered(result, drop_ranges) or wanted.containing(result) is not None)
+        is_settled = result is not None and (
+            _covered(result, drop_ranges)
+            or (entry.type in PART_PRODUCING_TYPES and wanted.containing(result) is not None)
+        )
         if entry.type is not EntryType.GET_PART and not is_settled:
             entries.append(entry)
     await _in_batches(

@@ -28,11 +28,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The rows of one partition of an inserted block, as a part without a name; at most one id so far."""
+    """The rows of one partition of an inserted block, as a part without a name; at most one id so far.
+
+    A piece that lay in `detached/` goes back to `detached_folder` there unless it is stored.
+    """
 
     partition_id: str
     image: PartImage
     block_ids: tuple[str, ...]
+    detached_folder: str = ""
 
 
 class _TryAgain(CoordinationError):
@@ -50,6 +54,8 @@ class PartCommit:
         self._piece = piece
         self._temporary = temporary
         self._retries = KeeperRetries(state.server.settings)
+        # A part from detached/ is nowhere else, so a crash must not find it among what is temporary.
+        self._folder_again = temporary.folder if piece.detached_folder else ""
         self.error_code = 0
 
     async def run(self) -> PartOutcome:
@@ -84,7 +90,7 @@ class PartCommit:
         try:
             await session.multi_checked(self._commit_operations(part, taken))
         except MultiFailed as failure:
-            self._temporary = await state.store.withdraw(part, piece.image)
+            self._temporary = await state.store.withdraw(part, piece.image, self._folder_again)
             return await self._refused(session, taken, failure)
         except SessionLost:
             return await self._find_out(part)
@@ -92,12 +98,14 @@ class PartCommit:
 
     def _commit_operations(self, part: StoredPart, lock: BlockNumberLock) -> list[Operation]:
         znodes, name = self._state.znodes, str(part.name)
+        attaches = bool(self._piece.detached_folder)
         entry = LogEntry(
-            type=EntryType.GET_PART,
+            type=EntryType.ATTACH_PART if attaches else EntryType.GET_PART,
             create_time=int(self._state.now()),
             source_replica=znodes.name,
             block_id=",".join(self._piece.block_ids),
             new_part=part.name,
+            part_checksum=part.header.total if attaches else "",
         )
         return [
             Create(f"{znodes.table.log}/log-", entry.to_text().encode(), sequential=True),
@@ -135,7 +143,7 @@ class PartCommit:
                 return self._unknown(part)
         if applied:
             return self._stored(part)
-        self._temporary = await self._state.store.withdraw(part, self._piece.image)
+        self._temporary = await self._state.store.withdraw(part, self._piece.image, self._folder_again)
         raise _TryAgain("the session was lost before the commit was applied")
 
     # --- the four ends ---------------------------------------------------------------------------------------
@@ -150,12 +158,19 @@ class PartCommit:
             part_name = value.decode("utf-8", "replace")
         except NoNode:
             part_name = ""
-        await self._state.store.discard(self._temporary)
+        await self._put_away()
         return self._outcome(InsertStatus.DUPLICATE, part_name=part_name)
 
     async def _not_stored(self, error: str) -> PartOutcome:
-        await self._state.store.discard(self._temporary)
+        await self._put_away()
         return self._outcome(InsertStatus.NOT_STORED, error=error)
+
+    async def _put_away(self) -> None:
+        store, detached_folder = self._state.store, self._piece.detached_folder
+        if detached_folder:
+            await store.detached.take_in(self._temporary.folder, detached_folder)
+        else:
+            await store.discard(self._temporary)
 
     def _unknown(self, part: StoredPart) -> PartOutcome:
         # The only copy stays: if the commit was applied, its ids would refuse the rows for ever.

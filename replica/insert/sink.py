@@ -53,7 +53,7 @@ async def insert_block(
         else:
             commit = PartCommit(state, piece, temporary)
             outcomes.append(await commit.run())
-            _tell(state, piece, outcomes[-1], commit.error_code, started)
+            tell_part_log(state, piece, outcomes[-1], commit.error_code, started)
     return BlockOutcome(source_number, block.num_rows, tuple(outcomes))
 
 
@@ -114,7 +114,7 @@ def _not_stored(piece: Piece, error: str) -> PartOutcome:
     )
 
 
-def _tell(state: TableState, piece: Piece, outcome: PartOutcome, error_code: int, started: float) -> None:
+def tell_part_log(state: TableState, piece: Piece, outcome: PartOutcome, error_code: int, started: float) -> None:
     """Tell the part log how the piece ended."""
     error, exception = {
         InsertStatus.STORED: (0, ""),

@@ -6,7 +6,8 @@ ClickHouse: StorageReplicatedMergeTree.cpp, `executeLogEntry`.
 from __future__ import annotations
 
 from replica.errors import NotImplementedInModel
-from replica.log_entry import INSERT_TYPES, PART_PRODUCING_TYPES, EntryType
+from replica.log_entry import PART_PRODUCING_TYPES, EntryType
+from replica.operations.attach_part import attach_part
 from replica.operations.drop_range import drop_range
 from replica.operations.get_part import get_part
 from replica.operations.merge_parts import merge_parts
@@ -25,7 +26,10 @@ async def execute(state: TableState, session: ServerSession, queued: QueuedEntry
     part = entry.new_part if entry.type in PART_PRODUCING_TYPES else None
     if part is not None and await _has_part_already(state, session, part):
         return
-    if entry.type in INSERT_TYPES:
+    if entry.type is EntryType.ATTACH_PART:
+        await attach_part(state, session, queued)
+        return
+    if entry.type is EntryType.GET_PART:
         await get_part(state, session, queued)
         return
     if entry.type is EntryType.MERGE_PARTS:

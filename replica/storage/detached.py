@@ -58,6 +58,13 @@ class DetachedParts:
         except (FileNotFoundError, NotADirectoryError):
             raise _not_found(folder) from None
 
+    async def size(self, folder: str) -> int:
+        """Bytes of all files of one of them; 0 when it is gone, or no folder of files."""
+        try:
+            return sum(len(content) for _, content in (await load_part(self._disk, self._path(folder))).files)
+        except OSError:
+            return 0
+
     async def has(self, name: PartName, files: PartFiles) -> bool:
         """Whether a part of that name and content is there already."""
         path = f"{self._path(str(name))}/{CHECKSUMS_FILE}"
@@ -75,14 +82,14 @@ class DetachedParts:
         await self._disk.rename(folder, self._path(target))
         await self._disk.fsync_folder(self._folder)
 
-    async def begin_attaching(self, folder: str) -> str:
-        """The path of a part that nobody else can attach now. Raises BadDataPartName when it is not there."""
+    async def begin_attaching(self, folder: str) -> tuple[str, PartFiles]:
+        """Path and files of a part that nobody else can attach now. Raises BadDataPartName when it is not there."""
         path = self._path(f"{ATTACHING_PREFIX}{folder}")
         try:
             await self._disk.rename(self._path(folder), path)
         except FileNotFoundError:
             raise _not_found(folder) from None
-        return path
+        return path, await load_part(self._disk, path)
 
     async def set_aside(self, folder: str, reason: str) -> None:
         """Give one of them a reason why it is not to be attached."""

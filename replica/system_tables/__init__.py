@@ -7,6 +7,7 @@ import pyarrow as pa
 from replica.errors import UnknownTable
 from replica.quoting import did_you_mean
 from replica.system_tables.asked import Asked, SystemTable
+from replica.system_tables.detached_parts import DETACHED_PARTS
 from replica.system_tables.merges import MERGES
 from replica.system_tables.part_log import PART_LOG
 from replica.system_tables.parts import PARTS
@@ -20,6 +21,7 @@ from replica.system_tables.zookeeper_log import ZOOKEEPER_LOG
 __all__ = ["SYSTEM_TABLES", "Asked", "SystemTable", "scan_system_table", "system_table"]
 
 SYSTEM_TABLES: dict[str, SystemTable] = {
+    "detached_parts": DETACHED_PARTS,
     "merges": MERGES,
     "part_log": PART_LOG,
     "parts": PARTS,
