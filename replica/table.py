@@ -17,7 +17,7 @@ from replica.background.attach import check_up_parts
 from replica.background.restart import keep_active
 from replica.commands import BlockOutcome, CreateTable, InsertOptions, OptimizeTable, PartitionCommand, SyncMode
 from replica.environment import PartFiles
-from replica.errors import BadDataPartName, ClickHouseError, KeeperException, TimeoutExceeded
+from replica.errors import BadDataPartName, ClickHouseError, KeeperException, NoSuchDataPart, TimeoutExceeded
 from replica.insert.sink import insert_block
 from replica.macros import expanded
 from replica.optimize import Optimize
@@ -183,12 +183,23 @@ class ReplicatedTable:
         state = self.state
         schema = state.structure.schema
         names = list(schema.names) if columns is None else [schema.column(name).name for name in columns]
-        files = [await state.store.files(part.name) for part in state.store.active_parts()]
+        files = await self._files_of_active_parts()
         empty = schema.arrow_schema.empty_table().select(names)
         tables = await state.environment.workers.run(
             "scan", lambda: [state.store.decode(each).select(names) for each in files]
         )
         return pa.concat_tables([empty, *tables])
+
+    async def _files_of_active_parts(self) -> list[PartFiles]:
+        """Those of one moment. When parts are dropped and deleted on the way, it is a later moment."""
+        store = self.state.store
+        while True:
+            parts = store.active_parts()
+            try:
+                return [await store.files(part.name) for part in parts]
+            except NoSuchDataPart:
+                if store.active_parts() == parts:
+                    raise
 
     async def send_part(self, part_name: str) -> PartFiles:
         """A part in any state but temporary, for another replica. Raises NoSuchDataPart."""

@@ -67,6 +67,7 @@ class TableState:
         self.queue_changed = asyncio.Event()
         self.queue_progress = asyncio.Condition()
         self.parts_changed = asyncio.Event()
+        self.parts_dropped = asyncio.Event()
         self.uncertain_parts = UncertainParts()
         self.last_queue_update_exception = ""
         self.last_queue_update = 0.0

@@ -29,6 +29,7 @@ async def clean_up(state: TableState, session: ServerSession) -> None:
     period = CleanupPeriod(settings)
     window = DeduplicationWindow(state, session)
     while True:
+        state.parts_dropped.clear()
         try:
             cleaned = Cleaned(
                 parts=await remove_old_parts(state, session),
@@ -43,7 +44,16 @@ async def clean_up(state: TableState, session: ServerSession) -> None:
             log.warning("%s: cannot clean up: %s", state.full_name, problem)
             cleaned = Cleaned()
         spread = drawn_factor(state.environment.chance, "cleanup delay", 0, settings.cleanup_delay_period_random_add)
-        await asyncio.sleep(period.after(cleaned, spread))
+        await _sleep(state, period.after(cleaned, spread))
+
+
+async def _sleep(state: TableState, seconds: float) -> None:
+    """Until then, or until parts are dropped, which are to be deleted at once."""
+    try:
+        async with asyncio.timeout(seconds):
+            await state.parts_dropped.wait()
+    except TimeoutError:
+        pass
 
 
 async def remove_old_parts(state: TableState, session: ServerSession) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from replica.commands import AttachPartition, DropDetached, DropPart, DropPartition, PartitionCommand
+from replica.commands import AttachPartition, DropDetached, DropPart, DropPartition, ForgetPartition, PartitionCommand
 from replica.errors import NotImplementedInModel
 from replica.partition_commands.attach import attach_partition
 from replica.partition_commands.drop_detached import drop_detached
 from replica.partition_commands.drop_part import drop_part
 from replica.partition_commands.drop_partition import drop_partition
+from replica.partition_commands.forget_partition import forget_partition
 from replica.table_state import TableState
 
 
@@ -22,5 +23,7 @@ async def carry_out(state: TableState, command: PartitionCommand) -> None:
             await attach_partition(state, command)
         case DropDetached():
             await drop_detached(state, command)
+        case ForgetPartition():
+            await forget_partition(state, command)
         case _:
             raise NotImplementedInModel(f"{type(command).__name__} is not in the model")
