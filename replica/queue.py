@@ -263,7 +263,9 @@ class ReplicationQueue:
         self._drop_replace_intents.append(drop_range)
 
     def remove_drop_replace_intent(self, drop_range: PartName) -> None:
-        self._drop_replace_intents.remove(drop_range)
+        """Nothing if the queue was initialized since it was added."""
+        if drop_range in self._drop_replace_intents:
+            self._drop_replace_intents.remove(drop_range)
 
     # --- entries go ---
 

@@ -39,6 +39,7 @@ class ServerShare:
     pools: Pools
     server_uuid: str
     part_log: PartLog = field(default_factory=PartLog)
+    tables: dict[tuple[str, str], TableState] = field(default_factory=dict)
 
 
 class TableState:

@@ -41,6 +41,8 @@ class BlockNumberLock:
         """Give the number back unused; it becomes a gap. A lock that cannot be removed dies with its session."""
         try:
             await self.session.delete(self.path)
+        except NoNode:
+            pass  # a commit or a DROP PARTITION has taken it away
         except CoordinationError as problem:
             log.info("the lock of block number %d goes with its session: %s", self.number, problem)
 

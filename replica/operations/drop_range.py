@@ -32,6 +32,6 @@ async def drop_range(state: TableState, session: ServerSession, queued: QueuedEn
         for part in parts_inside(state, dropped):
             if part.state is PartState.ACTIVE:
                 await state.store.copy_to_detached(part)
-    state.store.drop(parts_inside(state, dropped))
+    state.store.drop(dropped)
     await unregister_inside(state, session, dropped)
     state.parts_dropped.set()

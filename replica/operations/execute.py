@@ -10,8 +10,9 @@ from replica.log_entry import PART_PRODUCING_TYPES, EntryType
 from replica.operations.attach_part import attach_part
 from replica.operations.drop_range import drop_range
 from replica.operations.get_part import get_part
+from replica.operations.has_part import has_part
 from replica.operations.merge_parts import merge_parts
-from replica.part_name import PartName
+from replica.operations.replace_range import replace_range
 from replica.queue import QueuedEntry
 from replica.session import ServerSession
 from replica.table_state import TableState
@@ -24,7 +25,7 @@ async def execute(state: TableState, session: ServerSession, queued: QueuedEntry
     """
     entry = queued.entry
     part = entry.new_part if entry.type in PART_PRODUCING_TYPES else None
-    if part is not None and await _has_part_already(state, session, part):
+    if part is not None and await has_part(state, session, part):
         return
     if entry.type is EntryType.ATTACH_PART:
         await attach_part(state, session, queued)
@@ -38,15 +39,9 @@ async def execute(state: TableState, session: ServerSession, queued: QueuedEntry
     if entry.type in (EntryType.DROP_RANGE, EntryType.DROP_PART):
         await drop_range(state, session, queued)
         return
+    if entry.type is EntryType.REPLACE_RANGE:
+        await replace_range(state, session, queued)
+        return
     raise NotImplementedInModel(
         f"Log entry {queued.znode_name} is {EntryType(entry.type)}, which this model cannot execute"
     )
-
-
-async def _has_part_already(state: TableState, session: ServerSession, name: PartName) -> bool:
-    """Whether this replica has, and has registered, the part or one that covers it.
-
-    This is how the inserting replica finishes its own entry, also while its insert has not ended yet.
-    """
-    part = state.store.pre_active(name) or state.store.active_containing(name)
-    return part is not None and await session.exists(state.znodes.part(str(part.name))) is not None

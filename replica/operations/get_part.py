@@ -14,9 +14,11 @@ from replica.errors import BadArguments, NoReplicaHasPart, PartIsTemporarilyLock
 from replica.operations.commit_part import commit_part
 from replica.part_name import PartName
 from replica.queue import QueuedEntry
+from replica.running_operations import RunningFetch
 from replica.session import ServerSession
 from replica.storage.file_names import FETCH_PREFIX
 from replica.storage.part_files import verified_part
+from replica.storage.part_store import TemporaryPart
 from replica.table_state import TableState
 from replica.znodes import Host, ReplicaZnodes
 
@@ -29,7 +31,7 @@ async def get_part(state: TableState, session: ServerSession, queued: QueuedEntr
     """
     wanted = queued.entry.new_part
     assert wanted is not None
-    source = await _find_source(state, session, queued, wanted)
+    source = await find_source(state, session, queued, wanted)
     if source is None:
         state.queue.move_siblings_to_tail(wanted)
         raise NoReplicaHasPart(
@@ -37,21 +39,33 @@ async def get_part(state: TableState, session: ServerSession, queued: QueuedEntr
             f"{queued.entry.type} {wanted})"
         )
     replica, name = source
-    if state.store.get(name) is not None:
-        raise PartIsTemporarilyLocked(
-            f"Part {name} is still on the disk, outdated or not decided yet: fetch it later"
-        )
-    await _fetch(state, session, replica, name)
+    host = await _address(state, session, replica, name)
+    with state.running.fetch(name, replica, host) as fetch:
+        await commit_part(state, session, await _download(state, fetch), name)
 
 
-async def _find_source(
+async def download(
+    state: TableState, session: ServerSession, replica: ReplicaZnodes, name: PartName
+) -> TemporaryPart:
+    """A part of another replica, verified, without a name here. Raises as `get_part`."""
+    host = await _address(state, session, replica, name)
+    with state.running.fetch(name, replica, host) as fetch:
+        return await _download(state, fetch)
+
+
+async def exact_source(state: TableState, session: ServerSession, wanted: PartName) -> ReplicaZnodes | None:
+    """Another active replica with exactly this part."""
+    for replica in await _others(state, session):
+        if await session.exists(replica.part(str(wanted))) and await session.exists(replica.is_active):
+            return replica
+    return None
+
+
+async def find_source(
     state: TableState, session: ServerSession, queued: QueuedEntry, wanted: PartName
 ) -> tuple[ReplicaZnodes, PartName] | None:
     """An active replica with the part, or the largest part there that covers it and that the queue allows."""
-    table = state.znodes.table
-    others = [name for name in await session.children(table.replicas) if name != state.znodes.name]
-    for name in shuffled(state.environment.chance, "fetch source", others):
-        replica = table.replica(name)
+    for replica in await _others(state, session):
         if await session.exists(replica.is_active) is None:
             continue
         found = await _largest_covering(session, replica, wanted)
@@ -61,6 +75,12 @@ async def _find_source(
             return None
         return replica, found
     return None
+
+
+async def _others(state: TableState, session: ServerSession) -> list[ReplicaZnodes]:
+    table = state.znodes.table
+    names = [name for name in await session.children(table.replicas) if name != state.znodes.name]
+    return [table.replica(name) for name in shuffled(state.environment.chance, "fetch source", names)]
 
 
 async def _may_take(state: TableState, queued: QueuedEntry, covering: PartName) -> bool:
@@ -86,21 +106,26 @@ async def _largest_covering(session: ServerSession, replica: ReplicaZnodes, want
     return largest
 
 
-async def _fetch(state: TableState, session: ServerSession, replica: ReplicaZnodes, name: PartName) -> None:
-    environment = state.environment
+async def _address(state: TableState, session: ServerSession, replica: ReplicaZnodes, name: PartName) -> Host:
+    """Where the replica is reached, if the part may be fetched now at all."""
+    if state.store.get(name) is not None:
+        raise PartIsTemporarilyLocked(
+            f"Part {name} is still on the disk, outdated or not decided yet: fetch it later"
+        )
     state.blockers.check(Action.FETCHES)
     value, _ = await session.get(replica.host)
     try:
-        host = Host.parse(value.decode("utf-8", "replace"))
+        return Host.parse(value.decode("utf-8", "replace"))
     except BadArguments as problem:
         raise NoReplicaHasPart(f"Replica {replica.name} has part {name} but no address: {problem}") from problem
-    request = PartRequest(replica.root, str(name))
-    with state.running.fetch(name, replica, host) as fetch:
-        files = await environment.transfer.fetch(
-            host.interserver_address, request, state.server.settings.replicated_fetches_timeout_seconds
-        )
-        job = partial(verified_part, files, environment.codec)
-        fetch.image = image = await environment.workers.run("verify fetched part", job)
-        state.blockers.check(Action.FETCHES)
-        temporary = await state.store.write_temporary(FETCH_PREFIX, image)
-        await commit_part(state, session, temporary, name)
+
+
+async def _download(state: TableState, fetch: RunningFetch) -> TemporaryPart:
+    environment, request = state.environment, PartRequest(fetch.replica.root, str(fetch.part))
+    files = await environment.transfer.fetch(
+        fetch.host.interserver_address, request, state.server.settings.replicated_fetches_timeout_seconds
+    )
+    job = partial(verified_part, files, environment.codec)
+    fetch.image = image = await environment.workers.run("verify fetched part", job)
+    state.blockers.check(Action.FETCHES)
+    return await state.store.write_temporary(FETCH_PREFIX, image)

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from replica.commands import AttachPartition, DropDetached, DropPart, DropPartition, ForgetPartition, PartitionCommand
-from replica.errors import NotImplementedInModel
+from replica.commands import (
+    AttachPartition,
+    DropDetached,
+    DropPart,
+    DropPartition,
+    ForgetPartition,
+    MovePartition,
+    PartitionCommand,
+    ReplacePartition,
+)
 from replica.partition_commands.attach import attach_partition
 from replica.partition_commands.drop_detached import drop_detached
 from replica.partition_commands.drop_part import drop_part
 from replica.partition_commands.drop_partition import drop_partition
 from replica.partition_commands.forget_partition import forget_partition
+from replica.partition_commands.move_partition import move_partition
+from replica.partition_commands.replace_partition import replace_partition
 from replica.table_state import TableState
 
 
@@ -25,5 +35,7 @@ async def carry_out(state: TableState, command: PartitionCommand) -> None:
             await drop_detached(state, command)
         case ForgetPartition():
             await forget_partition(state, command)
-        case _:
-            raise NotImplementedInModel(f"{type(command).__name__} is not in the model")
+        case ReplacePartition():
+            await replace_partition(state, command)
+        case MovePartition():
+            await move_partition(state, command)

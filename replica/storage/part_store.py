@@ -157,12 +157,15 @@ class PartStore:
         """Remove a part that got no name."""
         await self._disk.remove(temporary.folder)
 
-    def drop(self, parts: Iterable[StoredPart]) -> None:
-        """Let parts count no more though nothing covers them: the next cleanup deletes them."""
-        for part in parts:
-            part.state = PartState.OUTDATED
-            part.remove_time = 0
-            if part.name in self._active:
+    def drop(self, drop_range: PartName) -> None:
+        """Let what the range contains count no more, though nothing covers it: the next cleanup deletes it.
+
+        A pre-active part in it stays what it is: whoever has published it learns that it was not committed.
+        """
+        for part in self.parts():
+            if drop_range.contains(part.name) and part.state is not PartState.PRE_ACTIVE:
+                part.state = PartState.OUTDATED
+                part.remove_time = 0
                 self._active.remove(part.name)
 
     def outdated_before(self, time: float) -> list[StoredPart]:
@@ -188,12 +191,19 @@ class PartStore:
             await self.detached.take_in(copy.folder, str(part.name))
 
     async def copy(self, source: PartStore, part: StoredPart) -> TemporaryPart:
-        """A part of a table of this server once more, as hard links under a temporary name here."""
+        """A part of a table of this server once more, as hard links under a temporary name here.
+
+        Raises NoSuchDataPart when it is deleted meanwhile.
+        """
         folder = f"{self._folder}/{CLONE_PREFIX}{next(self._temporary_numbers)}"
-        files = await load_part(self._disk, source._path(part.name))
         await self._disk.make_folder(folder)
-        for name, _ in files.files:
-            await self._disk.link(f"{source._path(part.name)}/{name}", f"{folder}/{name}")
+        try:
+            files = await load_part(self._disk, source._path(part.name))
+            for name, _ in files.files:
+                await self._disk.link(f"{source._path(part.name)}/{name}", f"{folder}/{name}")
+        except FileNotFoundError:
+            await self._disk.remove(folder)
+            raise NoSuchDataPart(f"Part {part.name} left {source._folder} while it was copied: try again") from None
         if self._fsync:
             await self._disk.fsync_folder(folder)
         return TemporaryPart(folder, PartImage(files, part.header))
