@@ -19,6 +19,7 @@ from replica.znodes import TableZnodes
 class _Seen:
     name: str
     stat: Stat
+    part: str
 
     @property
     def order(self) -> tuple[int, str]:
@@ -26,7 +27,7 @@ class _Seen:
 
 
 class DeduplicationLedger:
-    """What has become of each id: how often it was `forgotten`, by name, and which went `too_early`."""
+    """What has become of each id: how often it was `forgotten`, and which went `too_early`, with its part."""
 
     def __init__(self, table: TableZnodes, settings: MergeTreeSettings) -> None:
         self._table = table
@@ -34,7 +35,7 @@ class DeduplicationLedger:
         self._seen: dict[str, _Seen] = {}
         self._one_at_a_time = asyncio.Lock()
         self.forgotten: Counter[str] = Counter()
-        self.too_early: list[str] = []
+        self.too_early: list[tuple[str, str]] = []
 
     async def keep(self, session: Session) -> None:
         """Follow every change, until cancelled."""
@@ -49,7 +50,9 @@ class DeduplicationLedger:
             names = await session.children(self._table.deduplication_hashes, watch)
             found = await session.get_many([self._table.deduplication_hash(name) for name in names])
             answers = zip(names, found, strict=True)
-            self._note({name: _Seen(name, answer[1]) for name, answer in answers if answer is not None})
+            self._note(
+                {name: _Seen(name, answer[1], answer[0].decode()) for name, answer in answers if answer is not None}
+            )
 
     def _note(self, now: dict[str, _Seen]) -> None:
         lately = [*self._seen.values(), *now.values()]
@@ -58,9 +61,13 @@ class DeduplicationLedger:
                 continue
             # A cleaner knows an id by its name: one that was made anew it may take for the old one.
             if self._holds(each, lately) and not self.forgotten[name]:
-                self.too_early.append(name)
+                self.too_early.append((name, each.part))
             self.forgotten[name] += 1
         self._seen = now
+
+    def parts(self) -> dict[str, str]:
+        """The part that each id points to which is there."""
+        return {name: each.part for name, each in sorted(self._seen.items())}
 
     @property
     def made_again(self) -> int:

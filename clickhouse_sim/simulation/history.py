@@ -14,17 +14,28 @@ from clickhouse_sim.simulation.client import SimulatedClient, answer_with, door_
 from clickhouse_sim.simulation.deduplication_ledger import DeduplicationLedger
 from clickhouse_sim.simulation.faults import Faults
 from clickhouse_sim.simulation.insert_workload import InsertHistory, insert_blocks
+from clickhouse_sim.simulation.log_ledger import LogContradiction, LogLedger
 from clickhouse_sim.simulation.loop import SimulatedLoop, run
 from clickhouse_sim.simulation.network import CALM
 from clickhouse_sim.simulation.operator import intervene_now_and_again, optimize_now_and_again, start_everything
+from clickhouse_sim.simulation.partition_workload import (
+    SOURCE_BLOCK,
+    SOURCE_TABLE,
+    PartitionHistory,
+    change_partitions,
+    fill_source,
+)
 from clickhouse_sim.simulation.properties import (
     PropertyBroken,
+    check_acknowledged_are_in_log,
     check_equal_parts,
     check_every_acknowledged_block_once,
     check_forgotten,
+    check_forgotten_with_parts,
     check_nothing_left_over,
     check_parts_on_disk,
     check_queue,
+    check_rows_of_log,
 )
 from clickhouse_sim.simulation.tape import Tape
 from clickhouse_sim.simulation.world import World
@@ -32,12 +43,15 @@ from coordinator.api import Session
 from coordinator.local_client import LocalCoordinator
 from replica.commands import ColumnDefinition, CreateTable
 from replica.environment import Environment
+from replica.log_entry import EntryType
 from replica.server import Server, ServerConfig
 from replica.settings import MergeTreeSettings
+from replica.table_structure import TableStructure
 from replica.znodes import TableZnodes, sequence_number
 
 REPLICAS = ["r1", "r2", "r3"]
 LONGEST_CONVERGENCE_SECONDS = 900
+_PARTITION_ENTRIES = (EntryType.DROP_RANGE, EntryType.DROP_PART, EntryType.ATTACH_PART, EntryType.REPLACE_RANGE)
 
 TABLE = TableZnodes("/clickhouse/tables/01/t")
 DEFINITION = CreateTable(
@@ -66,6 +80,7 @@ class Plan:
     pause_seconds: int = 20
     faults: int = 10
     longest_down_seconds: int = 60
+    partition_commands: int = 0
     table_settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -91,12 +106,17 @@ FORGETFUL = Plan(
 )
 
 
+# Partitions and parts are dropped, detached, attached and replaced among all the rest.
+DROPPING = Plan(blocks_per_client=20, partition_commands=15)
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What a history was: equal seeds give equal reports.
 
     `trimmed_entries` were cut off the log; `lost_replicas` counts the times that one was marked lost, and cloned;
-    `stored_again` the parts of blocks that were stored once more because their ids had been forgotten meanwhile.
+    `stored_again` the parts of blocks that were stored once more because their ids had been forgotten meanwhile;
+    `partition_entries` the entries that dropped, attached or replaced something.
     """
 
     seed: int
@@ -109,6 +129,7 @@ class Report:
     lost_replicas: int
     forgotten_ids: int
     stored_again: int
+    partition_entries: int = 0
 
 
 def simulate(seed: int, plan: Plan | None = None) -> Report:
@@ -126,6 +147,9 @@ class _History:
         self._definition = replace(DEFINITION, settings=dict(plan.table_settings))
         self._settings = MergeTreeSettings.from_text(plan.table_settings)
         self._ledger = DeduplicationLedger(TABLE, self._settings)
+        blocks = range(plan.clients * plan.blocks_per_client)
+        self._log = LogLedger(TABLE, TableStructure.from_definition(self._definition), [*blocks, SOURCE_BLOCK])
+        self._partitions = PartitionHistory()
 
     async def run(self) -> Report:
         loop = asyncio.get_running_loop()
@@ -138,11 +162,14 @@ class _History:
         session = await self._observe()
         longest_down = self._plan.longest_down_seconds
         faults = Faults(self._world, self._tape, REPLICAS, self._start, longest_down, session.session_id)
-        keeping = asyncio.create_task(self._ledger.keep(session))
+        keeping = [asyncio.create_task(self._ledger.keep(session))]
+        if self._plan.partition_commands:
+            keeping.append(asyncio.create_task(self._log.keep(session)))
         await self._play(faults)
         await self._converge(session)
         await self._forget(session)
-        keeping.cancel()
+        for each in keeping:
+            each.cancel()
         report = await self._report(session, faults)
         await session.close()
         return report
@@ -154,6 +181,8 @@ class _History:
                 group.create_task(self._insert(client))
             group.create_task(self._optimize())
             intervening = group.create_task(self._intervene())
+            if self._plan.partition_commands:
+                group.create_task(self._change_partitions())
             watching = group.create_task(self._watch_queues())
             await faulty
             watching.cancel()
@@ -176,6 +205,7 @@ class _History:
             lost_replicas=sum(answer[1].version // 2 for answer in lost if answer is not None),
             forgotten_ids=self._ledger.forgotten.total(),
             stored_again=self._ledger.made_again,
+            partition_entries=self._log.count(*_PARTITION_ENTRIES),
         )
 
     def _start(self, name: str) -> None:
@@ -186,6 +216,11 @@ class _History:
         client = self._operator()
         for name in REPLICAS:
             await client.execute(name, self._definition)
+        if self._plan.partition_commands:
+            source = replace(self._definition, table=SOURCE_TABLE, zookeeper_path="/clickhouse/tables/{shard}/s")
+            for name in REPLICAS:
+                await client.execute(name, source)
+            await fill_source(client, REPLICAS[0])
 
     async def _insert(self, number: int) -> None:
         client = SimulatedClient(f"c{number}", self._world.network, deadline_seconds=60)
@@ -200,6 +235,12 @@ class _History:
     async def _intervene(self) -> None:
         plan = self._plan
         await intervene_now_and_again(self._operator(), self._tape, REPLICAS, plan.interventions, plan.pause_seconds)
+
+    async def _change_partitions(self) -> None:
+        plan, client = self._plan, SimulatedClient("partitions", self._world.network, deadline_seconds=60)
+        await change_partitions(
+            client, self._tape, REPLICAS, plan.partition_commands, plan.pause_seconds, self._log, self._partitions
+        )
 
     def _operator(self) -> SimulatedClient:
         return SimulatedClient("operator", self._world.network, deadline_seconds=60)
@@ -241,7 +282,8 @@ class _History:
     async def _is_quiet(self, session: Session, past_log: int) -> bool:
         """Every replica is writable, has copied the whole log and has an empty queue, and no insert is open."""
         for name in REPLICAS:
-            (state,) = (await self._world.life(name).server.scan("system", "replicas")).to_pylist() or [None]
+            rows = (await self._world.life(name).server.scan("system", "replicas")).to_pylist()
+            state = next((row for row in rows if row["table"] == "t"), None)
             if state is None or state["is_readonly"] or state["log_pointer"] < past_log:
                 return False
             if await session.children(TABLE.replica(name).queue):
@@ -257,10 +299,15 @@ class _History:
     async def _broken_property(self, session: Session) -> PropertyBroken | None:
         await self._ledger.look(session)
         try:
-            check_forgotten(self._ledger)
+            if self._plan.partition_commands:
+                await self._check_against_log(session)
+            else:
+                check_forgotten(self._ledger)
+                for name in REPLICAS:
+                    server = self._world.life(name).server
+                    await check_every_acknowledged_block_once(name, server, self._history, self._ledger.forgotten)
             for name in REPLICAS:
                 server = self._world.life(name).server
-                await check_every_acknowledged_block_once(name, server, self._history, self._ledger.forgotten)
                 await check_parts_on_disk(session, name, server, TABLE)
                 check_queue(name, server)
             await check_equal_parts(session, TABLE)
@@ -268,6 +315,18 @@ class _History:
         except PropertyBroken as broken:
             return broken
         return None
+
+    async def _check_against_log(self, session: Session) -> None:
+        await self._log.look(session)
+        try:
+            replay = self._log.replay()
+        except LogContradiction as contradiction:
+            raise PropertyBroken(str(contradiction)) from contradiction
+        check_forgotten_with_parts(self._ledger, replay, self._partitions.unfinished)
+        structure = TableStructure.from_definition(self._definition)
+        check_acknowledged_are_in_log(structure, self._history, replay, self._ledger.forgotten)
+        for name in REPLICAS:
+            await check_rows_of_log(name, self._world.life(name).server, replay)
 
 
 def _past(log_names: list[str]) -> int:

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 
 from clickhouse_sim.simulation.deduplication_ledger import DeduplicationLedger
 from clickhouse_sim.simulation.insert_workload import InsertHistory, block_of
+from clickhouse_sim.simulation.log_ledger import Replay
 from coordinator.api import Session
 from replica.dedup.block_id import block_id, insert_extension
 from replica.errors import LogicalError, UnknownTable
 from replica.part_name import PartName
 from replica.part_set import PartSet
 from replica.server import DEFAULT_DATABASE, Server
+from replica.table_structure import TableStructure
 from replica.znodes import TableZnodes
 
 
@@ -49,6 +51,44 @@ def check_forgotten(ledger: DeduplicationLedger) -> None:
         raise PropertyBroken(f"forgotten inside of the window: {ledger.too_early[:5]}")
 
 
+def check_forgotten_with_parts(ledger: DeduplicationLedger, replay: Replay, unfinished: set[str]) -> None:
+    """An id went before its time only if its part was dropped, or was to be by a statement of unknown end; and no id
+    is left of a part that was dropped."""
+    for name, text in ledger.too_early:
+        part = PartName.parse(text)
+        if replay.holds(part) and part.partition_id not in unfinished:
+            raise PropertyBroken(f"forgotten inside of the window: {name}, and the rows of {part} are still there")
+    for name, text in ledger.parts().items():
+        if not replay.holds(PartName.parse(text)):
+            raise PropertyBroken(f"the id {name} would refuse rows that are not there: {text} was dropped")
+
+
+async def check_rows_of_log(name: str, server: Server, replay: Replay) -> None:
+    """The replica shows exactly the rows that the log leaves."""
+    shown = Counter((await server.scan(DEFAULT_DATABASE, "t")).column("k").to_pylist())
+    if shown != replay.rows():
+        less, more = sorted((replay.rows() - shown).items()), sorted((shown - replay.rows()).items())
+        raise PropertyBroken(f"{name} lacks the rows {less[:5]} of the log, and has {more[:5]} that it does not have")
+
+
+def check_acknowledged_are_in_log(
+    structure: TableStructure, history: InsertHistory, replay: Replay, forgotten: Mapping[str, int]
+) -> None:
+    """Each acknowledged block came in, and once only unless its id was forgotten; so did each other, or not at all.
+
+    With the rows of the log being there and no others, a block that came in is there until its part is dropped.
+    """
+    for number in sorted(history.tried):
+        extension = insert_extension(block_of(number), structure.schema, 0)
+        for partition_id, _ in structure.partition_key.split(block_of(number)):
+            id = block_id(partition_id, extension)
+            times, most = replay.inserted[id], 1 + forgotten.get(id, 0)
+            if times > most or (number in history.acknowledged and times < 1):
+                raise PropertyBroken(
+                    f"block {number} came into partition {partition_id} {times} times, not 1 to {most}"
+                )
+
+
 async def check_equal_parts(session: Session, table: TableZnodes) -> None:
     """All replicas have the same maximal parts, and parts of one name have one content wherever they are."""
     contents: dict[str, bytes] = {}
@@ -69,7 +109,7 @@ async def check_equal_parts(session: Session, table: TableZnodes) -> None:
 
 async def check_parts_on_disk(session: Session, name: str, server: Server, table: TableZnodes) -> None:
     """A replica has what it has registered; what it shows is registered. Only outdated parts may lose their znode."""
-    on_disk = (await server.scan("system", "parts")).to_pylist()
+    on_disk = [row for row in (await server.scan("system", "parts")).to_pylist() if row["table"] == "t"]
     registered = await session.children(table.replica(name).parts)
     if missing := sorted(set(registered) - {row["name"] for row in on_disk}):
         raise PropertyBroken(f"{name} has registered parts that it does not have: {missing[:5]}")
