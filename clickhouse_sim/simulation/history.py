@@ -107,7 +107,7 @@ FORGETFUL = Plan(
 
 
 # Partitions and parts are dropped, detached, attached and replaced among all the rest.
-DROPPING = Plan(blocks_per_client=20, partition_commands=15)
+DROPPING = Plan(clients=4, blocks_per_client=15, pause_seconds=3, faults=12, partition_commands=30)
 
 
 @dataclass(frozen=True, slots=True)

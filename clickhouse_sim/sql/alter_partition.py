@@ -116,6 +116,8 @@ def _partition(cursor: Cursor) -> tuple[str, str]:
         if not partition_id:
             raise BadArguments("the id of a partition is not empty")
         return "", partition_id
+    if cursor.take_words("ALL"):
+        raise NotImplementedInModel("PARTITION ALL is not in the model here: name one partition")
     text = cursor.skip_balanced(*_CLAUSES)
     if not text:
         raise cursor.error("the value of a partition, or ID and its id")

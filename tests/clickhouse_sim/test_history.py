@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clickhouse_sim.simulation.history import FORGETFUL, Plan, simulate
+from clickhouse_sim.simulation.history import DROPPING, FORGETFUL, Plan, simulate
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -36,6 +36,14 @@ def test_what_is_forgotten_is_not_missed(seed: int) -> None:
     assert report.trimmed_entries > 100
     assert report.forgotten_ids > 100
     assert report.stored_again < report.forgotten_ids / 10  # a retry that comes later than the window holds
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_partitions_come_and_go_as_the_log_says(seed: int) -> None:
+    report = simulate(seed, DROPPING)
+    assert len(report.acknowledged) == 60
+    assert report.partition_entries > 5
+    assert report.forgotten_ids > 10
 
 
 def test_replicas_that_are_down_for_long_are_lost_and_clone() -> None:

@@ -216,6 +216,60 @@ async def test_an_insert_with_a_number_in_the_range_is_cancelled_and_its_retry_i
     await eventually(lambda: len(r2.table().state.store.active_parts()) == 4)
 
 
+async def test_a_part_whose_insert_has_not_heard_yet_goes_with_the_others(cluster: Cluster) -> None:
+    r1 = await filled(cluster, "r1", "r2")
+    session = r1.table().state.writable_session()
+    real = session.multi_checked
+    committed, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow_answer(operations: list[Operation]) -> object:
+        answer = await real(operations)
+        if any(isinstance(op, Create) and op.path == f"{TABLE.log}/log-" for op in operations):
+            committed.set()
+            await go_on.wait()
+        return answer
+
+    session.multi_checked = slow_answer  # type: ignore[method-assign]
+    inserting = asyncio.create_task(r1.insert(rows(8)))
+    await committed.wait()
+    await cluster.replicas["r2"].server.execute(DropPartition("default", "t", partition="0"))
+    queue = r1.table().state.queue
+    await eventually(lambda: any("whether part 0_3_3_0 was committed" in each.last_exception for each in queue))
+    go_on.set()
+    assert (await inserting).status is InsertStatus.STORED
+    await eventually(lambda: len(queue) == 0)
+    assert await parts_everywhere(cluster) == [["1_0_0_0", "1_1_1_0", "1_2_2_0"]] * 4
+
+
+async def test_a_merge_in_the_range_is_given_up(cluster: Cluster) -> None:
+    r1 = await filled(cluster, "r1")
+    state = r1.table().state
+    merging, go_on = asyncio.Event(), asyncio.Event()
+    run = state.environment.workers.run
+
+    async def slow(label, job):  # type: ignore[no-untyped-def]
+        if label.startswith("merge into 0_"):
+            merging.set()
+            await go_on.wait()
+        return await run(label, job)
+
+    state.environment.workers.run = slow  # type: ignore[method-assign]
+    await r1.server.execute(SwitchAction(Action.MERGES, False))
+    optimizing = asyncio.create_task(r1.server.execute(OptimizeTable("default", "t", partition="0", final=True)))
+    await merging.wait()
+    dropping = asyncio.create_task(r1.server.execute(DropPartition("default", "t", partition="0")))
+    await eventually(lambda: any(each.entry.type is EntryType.DROP_RANGE for each in state.queue))
+    await eventually(lambda: not any(each.entry.type is EntryType.MERGE_PARTS for each in state.queue))
+    go_on.set()
+    await dropping
+    optimizing.cancel()
+    assert "0" not in {part.name.partition_id for part in state.store.active_parts()}
+    merges = [
+        row for row in (await r1.server.scan("system", "part_log")).to_pylist() if row["event_type"] == "MergeParts"
+    ]
+    assert "Cancelled merging parts" in merges[0]["exception"]
+
+
 async def test_whoever_is_second_begins_anew_with_a_new_number(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
