@@ -137,6 +137,7 @@ class ReplicatedTable:
     async def _optimize(self, asked: Optimize) -> list[dict[str, str]]:
         with self._told_as_keeper_exception("OPTIMIZE"):
             assigned = await self.state.optimizer().optimize(asked)
+            await self.state.puller().pull()  # what the queue does not know from here on was dropped
         await self._wait_for([each.new_part for each in assigned if each.new_part is not None])
         return [
             {"partition_id": each.partition_id, "new_part": str(each.new_part or ""), "reason": each.reason}
@@ -169,11 +170,9 @@ class ReplicatedTable:
         queue = self.state.queue
         try:
             async with asyncio.timeout(_OPTIMIZE_SECONDS):
-                await self.state.wait_for_progress(
-                    lambda: all(queue.current_parts.containing(part) is not None for part in parts)
-                )
+                await self.state.wait_for_progress(lambda: not queue.still_to_make(parts))
         except TimeoutError:
-            waiting = ", ".join(str(part) for part in parts if queue.current_parts.containing(part) is None)
+            waiting = ", ".join(map(str, queue.still_to_make(parts)))
             raise TimeoutExceeded(
                 f"The merges are in the log, but {waiting} is not done after {_OPTIMIZE_SECONDS} s"
             ) from None

@@ -149,7 +149,8 @@ async def _in_batches(session: ServerSession, operations: Sequence[Operation]) -
 
 def _results(queue: Iterable[tuple[str, LogEntry]]) -> list[PartName]:
     """What the entries other than fetches will make: such a part here is the same one, made earlier."""
-    return [e.new_part for _, e in queue if e.type is not EntryType.GET_PART and e.new_part is not None]
+    others = [entry for _, entry in queue if entry.type is not EntryType.GET_PART]
+    return [part for entry in others for part in entry.virtual_parts]
 
 
 def _fetches(queue: Iterable[tuple[str, LogEntry]]) -> list[LogEntry]:

@@ -20,7 +20,7 @@ from replica.operations.commit_part import commit_parts
 from replica.operations.get_part import download, exact_source, find_source
 from replica.operations.has_part import has_part
 from replica.part_name import PartName
-from replica.queue import QueuedEntry, ReplicationQueue
+from replica.queue import QueuedEntry
 from replica.session import ServerSession
 from replica.storage.part_store import TemporaryPart
 from replica.table_state import TableState
@@ -54,7 +54,8 @@ async def _missing_parts(
     try:
         for part in replace.parts:
             covered = any(name.contains(part.new) for _, name in missing)
-            if covered or _is_needless(state.queue, part.new) or await has_part(state, session, part.new):
+            needless = not state.queue.will_be(part.new)  # a later entry drops it, or has dropped it already
+            if covered or needless or await has_part(state, session, part.new):
                 continue
             missing.append(await _bring(state, session, queued, replace, part))
     except (ClickHouseError, CoordinationError, OSError):
@@ -63,12 +64,6 @@ async def _missing_parts(
                 await state.store.discard(temporary)
         raise
     return missing
-
-
-def _is_needless(queue: ReplicationQueue, part: PartName) -> bool:
-    """Whether a later entry drops the part, or has dropped it already."""
-    covering = queue.virtual_parts.containing(part)
-    return covering is None or covering.is_fake_drop_range
 
 
 async def _bring(
