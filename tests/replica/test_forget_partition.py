@@ -11,8 +11,16 @@ from replica.errors import BadArguments, CannotForgetPartition
 from replica.part_name import PartName
 from replica.znodes import TableZnodes
 from tests.replica.cluster import ROOT, Cluster, Replica, eventually, rows
+from tests.replica.zookeeper_cluster import ANYWHERE
 
 TABLE = TableZnodes(ROOT)
+
+
+@pytest.fixture(params=ANYWHERE)
+def service(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 DROP = DropPartition("default", "t", partition="0", alter_sync=2)
 FORGET = ForgetPartition("default", "t", partition="0")
 

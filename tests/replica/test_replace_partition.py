@@ -23,8 +23,16 @@ from replica.part_name import PartName
 from replica.partition_commands import move_partition as move_partition_module
 from replica.znodes import TableZnodes
 from tests.replica.cluster import ROOT, Cluster, Replica, definition, eventually, rows
+from tests.replica.zookeeper_cluster import ANYWHERE
 
 TABLE = TableZnodes(ROOT)
+
+
+@pytest.fixture(params=ANYWHERE)
+def service(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 SOURCE = "/clickhouse/tables/{shard}/s"
 REPLACE = ReplacePartition("default", "t", "default", "s", partition="0", alter_sync=2)
 ATTACH = ReplacePartition("default", "t", "default", "s", partition="0", replace=False, alter_sync=2)
