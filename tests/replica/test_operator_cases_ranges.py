@@ -112,6 +112,26 @@ async def test_the_head_of_the_chain_alone_is_told_as_the_cause(cluster: Cluster
     assert await keys(r2) == [10, 12, 14, 16, 18]
 
 
+async def test_a_new_part_that_was_dropped_since_is_not_looked_for(cluster: Cluster) -> None:
+    r1 = await started(cluster, "r1", "r2")
+    r2 = cluster.replicas["r2"]
+    await insert(r1, "t", 0)
+    for key in (10, 12):
+        await insert(r1, "s", key)
+    await synced(cluster)
+    await r2.server.execute(SwitchAction(Action.REPLICATION_QUEUES, True))
+    await r1.server.execute(REPLACE)
+    first = (await r1.active_parts())[0]
+    await r1.server.execute(DropPart("default", "t", first))
+    await eventually(lambda: not any(str(part.name) == first for part in r1.table().state.store.parts()))
+    for replica in (r1, r2):
+        await replica.server.execute(DropTable("default", "s"))
+    await eventually(lambda: len(r2.table().state.queue) == 2)
+    await r2.server.execute(SwitchAction(Action.REPLICATION_QUEUES, False))
+    await synced(cluster)
+    assert await keys(r1) == await keys(r2) == [12]
+
+
 # --- C2.16: a partition is dropped while a replica is lost ---------------------------------------------------
 
 
