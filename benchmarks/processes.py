@@ -61,8 +61,12 @@ class Process:
         try:
             self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL. Harmless when it is gone."""
+        self._process.kill()
+        self._process.wait()
 
 
 def free_ports(count: int) -> list[int]:

@@ -195,6 +195,11 @@ class Session(Protocol):
         """False from the moment the client knows that the session is dead."""
         ...
 
+    @property
+    def timeout_seconds(self) -> float:
+        """How long the service keeps the session, and its ephemerals, when it hears nothing of the client."""
+        ...
+
     async def wait_dead(self) -> None:
         """Return when the session is dead (closed, disconnected or expired)."""
         ...

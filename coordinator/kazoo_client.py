@@ -111,6 +111,7 @@ class KazooSession:
     def __init__(self, address: str, chroot: str, session_timeout_seconds: float) -> None:
         self._address = address
         self._chroot = chroot
+        self._timeout_seconds = session_timeout_seconds
         self._loop = asyncio.get_running_loop()
         self._session_id = 0
         self._connected: asyncio.Future[None] = self._loop.create_future()
@@ -160,6 +161,11 @@ class KazooSession:
     @property
     def alive(self) -> bool:
         return not self._dead.done()
+
+    @property
+    def timeout_seconds(self) -> float:
+        """What was asked for: kazoo does not tell what was granted."""
+        return self._timeout_seconds
 
     async def wait_dead(self) -> None:
         await asyncio.shield(self._dead)

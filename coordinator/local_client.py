@@ -26,12 +26,11 @@ from coordinator import api
 from coordinator import requests as ask
 from coordinator.api import ANY_VERSION, Operation, Result, SessionLost, Stat, Watch, WatchOutcome
 from coordinator.paths import is_valid_new_path, is_valid_path
-from coordinator.processor import Attached, Ended, Peer, Processor
+from coordinator.processor import Attached, Ended, Peer, Processor, Transaction
 from coordinator.requests import CreateFlag, ErrorCode, Event, EventKind, Reply, client_error
 from coordinator.watches import Notification
 
 T = TypeVar("T")
-Observer = Callable[[str], None]
 WallClock = Callable[[], float]
 
 _PASSWORD = bytes(16)  # nobody re-attaches in process
@@ -50,18 +49,51 @@ class Delivery(Protocol):
         ...
 
 
-def _silent(line: str) -> None:
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One thing that passed between a client and the service, as the service saw it.
+
+    `what` is `opened`, `expired`, `request`, `reply` or `event`. Requests and replies have an `xid` and, as
+    `message`, the request or the reply; an event has its Event; `opened` has the session's timeout in milliseconds.
+    """
+
+    client: str
+    session_id: int
+    what: str
+    xid: int = 0
+    message: ask.Request | Reply | Event | int | None = None
+
+    def __str__(self) -> str:
+        xid = f" {self.xid}" if self.xid else ""
+        message = "" if self.message is None else f" {self.message!r}"
+        return f"s{self.session_id} {self.what}{xid}{message}"
+
+
+Observer = Callable[[Exchange], None]
+TransactionObserver = Callable[[Transaction], None]
+
+
+def _unobserved(exchange: Exchange | Transaction) -> None:
     pass
 
 
 class LocalService:
     """The service: one processor on the running loop's time. `wall_clock` gives seconds since 1970."""
 
-    def __init__(self, wall_clock: WallClock, *, tick_seconds: float = 2.0, observer: Observer = _silent) -> None:
-        """`observer` gets one line of text per message that the service receives or sends."""
+    def __init__(
+        self,
+        wall_clock: WallClock,
+        *,
+        tick_seconds: float = 2.0,
+        observer: Observer = _unobserved,
+        on_transaction: TransactionObserver = _unobserved,
+    ) -> None:
+        """`observer` is told of every message that the service receives or sends, `on_transaction` of everything
+        that changes the tree, as it happens; neither may raise."""
         self.processor = Processor(round(tick_seconds * 1000))
         self._wall_clock = wall_clock
         self._observe = observer
+        self._on_transaction = on_transaction
         self._connections: dict[int, _Connection] = {}
         self._expiry: asyncio.TimerHandle | None = None
 
@@ -70,27 +102,40 @@ class LocalService:
         if self.processor.sessions.get(session_id) is not None:
             self._announce(self.processor.end_session(session_id, self._time_ms()))
 
+    def restart(self) -> None:
+        """As after a restart from its journal: every connection is gone, and every session goes on to its timeout."""
+        for _, connection in sorted(self._connections.items()):
+            connection.send_goodbye()
+        self._connections.clear()
+
     def session_ids(self) -> list[int]:
         """The sessions that the service keeps at this moment, ascending."""
         return sorted(session.session_id for session in self.processor.sessions.all())
+
+    def sessions_of(self, client: str) -> list[int]:
+        """The sessions of this client that are connected at this moment, ascending."""
+        return sorted(each.session_id for each in self._connections.values() if each.client == client)
 
     def accept(self, connection: _Connection, timeout_ms: int) -> Attached:
         """A client's handshake arrives."""
         attached = self.processor.open_session(timeout_ms, _PASSWORD, "127.0.0.1", self._now_ms(), self._time_ms())
         self._connections[attached.peer.number] = connection
-        self._observe(f"s{attached.session.session_id} opened for {attached.session.timeout_ms} ms")
+        session = attached.session
+        self._observe(Exchange(connection.client, session.session_id, "opened", message=session.timeout_ms))
         self._schedule_expiry()
         return attached
 
     def receive(self, peer: Peer, xid: int, request: ask.Request) -> None:
-        """A client's request arrives. Requests of a session that is over get no answer."""
-        if self.processor.sessions.get(peer.session_id) is None:
+        """A client's request arrives. Requests of a session that is over, or a connection that is, get no answer."""
+        connection = self._connections.get(peer.number)
+        if connection is None or self.processor.sessions.get(peer.session_id) is None:
             return
-        self._observe(f"s{peer.session_id} request {xid} {request!r}")
-        connection = self._connections[peer.number]
+        self._observe(Exchange(connection.client, peer.session_id, "request", xid, request))
         step = self.processor.handle(peer, request, self._now_ms(), self._time_ms())
+        if step.transaction is not None:
+            self._on_transaction(step.transaction)
         self._send_events(step.events)
-        self._observe(f"s{peer.session_id} reply {xid} {step.reply!r}")
+        self._observe(Exchange(connection.client, peer.session_id, "reply", xid, step.reply))
         connection.send_reply(xid, step.reply)
         if step.ends_connection:
             del self._connections[peer.number]
@@ -99,13 +144,15 @@ class LocalService:
         for watcher, event in notifications:
             connection = self._connections.get(watcher)
             if connection is not None:
-                self._observe(f"s{connection.session_id} event {event!r}")
+                self._observe(Exchange(connection.client, connection.session_id, "event", message=event))
                 connection.send_event(event)
 
     def _announce(self, ended: Ended) -> None:
-        self._observe(f"s{ended.session_id} expired")
-        self._send_events(ended.events)
+        if ended.transaction is not None:
+            self._on_transaction(ended.transaction)
         connection = None if ended.peer is None else self._connections.pop(ended.peer.number, None)
+        self._observe(Exchange("" if connection is None else connection.client, ended.session_id, "expired"))
+        self._send_events(ended.events)
         if connection is not None:
             connection.send_goodbye()
 
@@ -176,9 +223,10 @@ class _Connection:
 
     def __init__(self, service: LocalService, delivery: Delivery, client: str, operation_timeout: float) -> None:
         self.session_id = 0
+        self.timeout_seconds = 0.0
         self.dead: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._service = service
-        self._client = client
+        self.client = client
         self._operation_timeout = operation_timeout
         self._to_service = _Lane(delivery)
         self._to_client = _Lane(delivery)
@@ -198,20 +246,21 @@ class _Connection:
         def arrive() -> None:
             attached = self._service.accept(self, timeout_ms)
             self.session_id = attached.session.session_id
+            self.timeout_seconds = attached.session.timeout_ms / 1000
             self._peer = attached.peer
             self._to_client.send(self._label("welcome"), lambda: _resolve(welcome, attached))
 
-        self._to_service.send(f"{self._client} - connect", arrive)
+        self._to_service.send(f"{self.client} - connect", arrive)
         try:
             async with asyncio.timeout(self._operation_timeout):
                 attached = await welcome
         except TimeoutError:
             self.die()
             raise api.CoordinatorUnreachable(
-                f"{self._client} got no answer from the coordination service in {self._operation_timeout} s"
+                f"{self.client} got no answer from the coordination service in {self._operation_timeout} s"
             ) from None
         if self.dead.done():
-            raise api.CoordinatorUnreachable(f"{self._client} lost its session in the handshake")
+            raise api.CoordinatorUnreachable(f"{self.client} lost its session in the handshake")
         self._schedule_heartbeat(attached.session.timeout_ms / 3000)
 
     def send(self, request: ask.Request, watch: Watch | None = None) -> asyncio.Future[Reply]:
@@ -256,7 +305,7 @@ class _Connection:
         self._heartbeat = asyncio.get_running_loop().call_later(interval, beat)
 
     def _label(self, what: str) -> str:
-        return f"{self._client} s{self.session_id} {what}"
+        return f"{self.client} s{self.session_id} {what}"
 
     # --- the service's end --------------------------------------------------------------------------------------
 
@@ -324,6 +373,10 @@ class LocalSession:
     @property
     def alive(self) -> bool:
         return not self._connection.dead.done()
+
+    @property
+    def timeout_seconds(self) -> float:
+        return self._connection.timeout_seconds
 
     async def wait_dead(self) -> None:
         await asyncio.shield(self._connection.dead)

@@ -56,6 +56,14 @@ class DescribeTable:
 
 
 @dataclass(frozen=True, slots=True)
+class ShowCreateTable:
+    """Answers one row: {statement}, the CREATE TABLE that makes the table again."""
+
+    database: str
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
 class OptimizeTable:
     """OPTIMIZE TABLE: one row for each partition that was looked at: {partition_id, new_part, reason}.
 
@@ -248,17 +256,17 @@ class RestartReplica:
     table: str
 
 
-SystemCommand = DropReplica | SwitchAction | SyncReplica | RestartReplica
-Command = (
-    CreateTable
-    | DropTable
-    | AlterCommand
-    | PartitionCommand
-    | DescribeTable
-    | OptimizeTable
-    | ListTables
-    | SystemCommand
-)
+@dataclass(frozen=True, slots=True)
+class RestoreReplica:
+    """SYSTEM RESTORE REPLICA: makes the znodes again, that are gone, from what this server has; no rows."""
+
+    database: str
+    table: str
+
+
+SystemCommand = DropReplica | SwitchAction | SyncReplica | RestartReplica | RestoreReplica
+Question = DescribeTable | ShowCreateTable | ListTables
+Command = CreateTable | DropTable | Question | OptimizeTable | AlterCommand | PartitionCommand | SystemCommand
 
 # --- inserts -------------------------------------------------------------------------------------------------
 
@@ -320,8 +328,8 @@ class BlockOutcome:
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
-        *(CreateTable, DropTable, DescribeTable, OptimizeTable, ListTables),
-        *(AlterSettings, DropReplica, SwitchAction, SyncReplica, RestartReplica),
+        *(CreateTable, DropTable, DescribeTable, ShowCreateTable, OptimizeTable, ListTables),
+        *(AlterSettings, DropReplica, SwitchAction, SyncReplica, RestartReplica, RestoreReplica),
         *(DropPartition, DropPart, AttachPartition, DropDetached, ForgetPartition, ReplacePartition, MovePartition),
         *(InsertOptions, BlockOutcome),
     )

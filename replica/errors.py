@@ -148,6 +148,10 @@ class ReplicaIsAlreadyActive(ClickHouseError):
     code, name = 224, "REPLICA_IS_ALREADY_ACTIVE"
 
 
+class TooManyUnexpectedDataParts(ClickHouseError):
+    code, name = 231, "TOO_MANY_UNEXPECTED_DATA_PARTS"
+
+
 class NoSuchDataPart(ClickHouseError):
     code, name = 232, "NO_SUCH_DATA_PART"
 
@@ -240,6 +244,10 @@ class InsertWasDeduplicated(ClickHouseError):
     code, name = 389, "INSERT_WAS_DEDUPLICATED"
 
 
+class CannotGetCreateTableQuery(ClickHouseError):
+    code, name = 390, "CANNOT_GET_CREATE_TABLE_QUERY"
+
+
 class QueryWasCancelled(ClickHouseError):
     code, name = 394, "QUERY_WAS_CANCELLED"
 
@@ -254,6 +262,10 @@ class AllReplicasLost(ClickHouseError):
 
 class ReplicaStatusChanged(ClickHouseError):
     code, name = 416, "REPLICA_STATUS_CHANGED"
+
+
+class ReadonlySetting(ClickHouseError):
+    code, name = 472, "READONLY_SETTING"
 
 
 class CannotAssignAlter(ClickHouseError):

@@ -45,7 +45,10 @@ class LogPuller:
         self._batch_size = 1
 
     async def run(self) -> None:
-        """Pull whenever the log changes, until the session is lost. Errors stand in the table's state."""
+        """Pull whenever the log changes, until the session is lost or the replica's znodes are gone.
+
+        Other errors stand in the table's state.
+        """
         while True:
             await self._state.blockers.wait_until_going(Action.PULLING_REPLICATION_LOG)
             watch = Watch()
@@ -60,9 +63,17 @@ class LogPuller:
             except (ClickHouseError, CoordinationError) as problem:
                 self._state.last_queue_update_exception = str(problem)
                 log.warning("%s: cannot copy the log: %s", self._state.full_name, problem)
+                if isinstance(problem, NoNode) and await self._is_gone():
+                    return
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             await watch.wait()
+
+    async def _is_gone(self) -> bool:
+        try:
+            return await self._session.exists(self._znodes.root) is None
+        except CoordinationError:
+            return False
 
     async def pull(self, watch: Watch | None = None) -> int:
         """Copy every new entry; the version of the log znode that the copy is at least as new as.

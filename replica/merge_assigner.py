@@ -64,10 +64,11 @@ class MergeAssigner:
 
     async def run(self) -> None:
         """Look for merges whenever parts appeared, and after a while, until the session is lost."""
-        settings = self._state.structure.settings
-        shortest, longest = settings.merge_selecting_sleep_ms, settings.max_merge_selecting_sleep_ms
-        sleep_ms: float = shortest
+        sleep_ms = 0.0
         while True:
+            settings = self._state.structure.settings
+            shortest, longest = settings.merge_selecting_sleep_ms, settings.max_merge_selecting_sleep_ms
+            sleep_ms = max(sleep_ms, shortest)
             self._state.parts_changed.clear()
             try:
                 assignment = await self._look_for_merge()
@@ -131,27 +132,25 @@ class MergeAssigner:
         return Assigned(partition_id, None, told)
 
     def _choices(self, asked: Optimize) -> list[tuple[str, Choice]]:
-        """Each partition to look at, with how; one for all of them together has no name."""
-        partitions = sorted({part.name.partition_id for part in self._parts()})
+        """Each partition to look at, with how; one for all of them together has no name.
+
+        A partition that is named, or that is one of all for FINAL, is merged whole; only else the selector chooses.
+        """
         if asked.partition_id is not None:
-            partitions = [asked.partition_id]
+            return [(asked.partition_id, self._whole(asked.partition_id, asked.final))]
         if asked.final:
-            return [(partition, self._whole(partition)) for partition in partitions]
-        return [(asked.partition_id or "", self._best(partitions))]
+            partitions = sorted({part.name.partition_id for part in self._parts()})
+            return [(partition, self._whole(partition, asked.final)) for partition in partitions]
+        return [("", self._best)]
 
-    def _whole(self, partition_id: str) -> Choice:
-        return lambda predicate: whole_partition(partition_id, self._parts(), predicate)
+    def _whole(self, partition_id: str, final: bool) -> Choice:
+        return lambda predicate: whole_partition(partition_id, self._parts(), predicate, final=final)
 
-    def _best(self, partitions: list[str]) -> Choice:
+    def _best(self, predicate: MergePredicate) -> Sequence[PartToMerge] | str:
         settings = self._state.structure.settings
         max_bytes = settings.max_bytes_to_merge_at_max_space_in_pool
-
-        def choose(predicate: MergePredicate) -> Sequence[PartToMerge] | str:
-            parts = [part for part in self._parts() if part.name.partition_id in partitions]
-            found = select_merge(ranges(parts, predicate), max_bytes, settings, aggressive=True)
-            return found or "no two neighbouring parts may be merged now"
-
-        return choose
+        found = select_merge(ranges(self._parts(), predicate), max_bytes, settings, aggressive=True)
+        return found or "no two neighbouring parts may be merged now"
 
     # --- one assignment --------------------------------------------------------------------------------------
 

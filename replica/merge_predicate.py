@@ -109,12 +109,17 @@ def ranges(parts: Iterable[PartToMerge], predicate: MergePredicate) -> list[list
 
 
 def whole_partition(
-    partition_id: str, parts: Iterable[PartToMerge], predicate: MergePredicate
+    partition_id: str, parts: Iterable[PartToMerge], predicate: MergePredicate, *, final: bool
 ) -> list[PartToMerge] | str:
-    """All of the active parts that are in the partition, by block, for OPTIMIZE FINAL; or the reason why not."""
+    """All of the active parts that are in the partition, by block, for OPTIMIZE of it; or the reason why not.
+
+    A part that is alone is merged once more only for `final`.
+    """
     inside = [part for part in _by_name(parts) if part.name.partition_id == partition_id]
     if not inside:
         return "There are no parts inside partition"
+    if len(inside) == 1 and not final:
+        return "There is only one part inside partition"
     for previous, part in zip([None, *inside], inside, strict=False):
         reason = predicate.why_not_part(part.name)
         if reason is None and previous is not None:

@@ -237,6 +237,13 @@ class ReplicationQueue:
                 return f"Has DROP_PART affecting entry {dropped} producing part {part}. Will postpone it's execution."
         return None
 
+    def is_going_to_be_dropped(self, part: PartName) -> PartName | None:
+        """What an entry in the queue drops and the part is in: a range, or a part that covers it."""
+        covering = self._virtual_parts.containing(part)
+        if covering is not None and covering.is_fake_drop_range:
+            return covering
+        return next((dropped for dropped in self.pending_drop_parts if dropped.contains(part)), None)
+
     def fail(self, queued: QueuedEntry, text: str, now: float) -> None:
         """An attempt ended with an error that is to be seen and that makes the entry wait longer."""
         queued.last_exception = text

@@ -14,8 +14,11 @@ from typing import Any
 import pyarrow as pa
 
 from coordinator.api import CoordinationError
+from replica.alter_settings import altered
+from replica.background.attach import take_force_flag
 from replica.catalog import Catalog
 from replica.commands import (
+    AlterSettings,
     BlockOutcome,
     Command,
     CreateTable,
@@ -27,13 +30,17 @@ from replica.commands import (
     OptimizeTable,
     PartitionCommand,
     RestartReplica,
+    RestoreReplica,
+    ShowCreateTable,
     SwitchAction,
     SyncReplica,
 )
+from replica.create_statement import create_statement
 from replica.drop import Drops
 from replica.environment import Environment, PartFiles, PartRequest
 from replica.errors import (
     BadArguments,
+    CannotGetCreateTableQuery,
     KeeperException,
     NoSuchDataPart,
     TableAlreadyExists,
@@ -45,6 +52,7 @@ from replica.errors import (
 from replica.insert.retries import KeeperRetries
 from replica.pools import Pools
 from replica.quoting import did_you_mean
+from replica.restoration import check_restorable, put_parts_aside
 from replica.session import SessionKeeper
 from replica.settings import ServerSettings
 from replica.system_tables import SYSTEM_TABLES, Asked, scan_system_table, system_table
@@ -55,7 +63,7 @@ from replica.zookeeper_log import ZooKeeperLog
 
 DEFAULT_DATABASE = "default"
 SYSTEM_DATABASE = "system"
-_UUID_FILE = "uuid"
+SERVER_UUID_FILE = "uuid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +110,9 @@ class Server:
                 self._drops = Drops(self._share, self._catalog, self._config.macros, self._tasks)
                 for definition in await self._catalog.load_dropped():
                     self._drops.begin(definition)
+                forced = await take_force_flag(environment.disk)
                 for definition in await self._catalog.load():
-                    await self._start(ReplicatedTable(self._share, definition, self._config.macros))
+                    await self._start(ReplicatedTable(self._share, definition, self._config.macros), forced=forced)
                 self.started.set()
         finally:
             await environment.transfer.stop()
@@ -111,12 +120,12 @@ class Server:
     async def _server_uuid(self) -> str:
         """Drawn at the first start, then kept on the disk."""
         disk = self._environment.disk
-        if not await disk.exists(_UUID_FILE):
-            await disk.write(f"{_UUID_FILE}.tmp", self._new_uuid().encode())
-            await disk.fsync(f"{_UUID_FILE}.tmp")
-            await disk.rename(f"{_UUID_FILE}.tmp", _UUID_FILE)
+        if not await disk.exists(SERVER_UUID_FILE):
+            await disk.write(f"{SERVER_UUID_FILE}.tmp", self._new_uuid().encode())
+            await disk.fsync(f"{SERVER_UUID_FILE}.tmp")
+            await disk.rename(f"{SERVER_UUID_FILE}.tmp", SERVER_UUID_FILE)
             await disk.fsync_folder("")
-        return (await disk.read(_UUID_FILE)).decode()
+        return (await disk.read(SERVER_UUID_FILE)).decode()
 
     def _new_uuid(self) -> str:
         return str(uuid.UUID(int=self._draw(128), version=4))
@@ -127,7 +136,7 @@ class Server:
             value = value << 32 | self._environment.chance.choose("random bits", range(1 << 32))
         return value
 
-    async def _start(self, table: ReplicatedTable) -> None:
+    async def _start(self, table: ReplicatedTable, *, forced: bool = False) -> None:
         await table.load()
         assert self._tasks is not None
         definition = table.definition
@@ -136,7 +145,7 @@ class Server:
         self._share.tables[definition.database, definition.table] = table.state
         address, _, port = self._interserver_address.rpartition(":")
         host = Host(address, int(port), self._config.tcp_port, definition.database, definition.table)
-        table.begin(self._tasks, host, self._identifier)
+        table.begin(self._tasks, host, self._identifier, forced=forced)
 
     # --- commands --------------------------------------------------------------------------------------------
 
@@ -148,6 +157,9 @@ class Server:
                 return []
             case DropTable():
                 await self._drop(command)
+                return []
+            case AlterSettings():
+                await self._alter_settings(command)
                 return []
             case SwitchAction():
                 for table in self._meant(command):
@@ -162,8 +174,13 @@ class Server:
             case RestartReplica():
                 await self._restart(command)
                 return []
+            case RestoreReplica():
+                await self._restore(command)
+                return []
             case DescribeTable():
                 return self._describe(command)
+            case ShowCreateTable():
+                return [{"statement": self._create_statement(command)}]
             case OptimizeTable():
                 return await self.table(command.database, command.table).optimize(command)
             case ListTables():
@@ -207,12 +224,34 @@ class Server:
             self._drops.begin(table.definition)
         await self._drops.wait(command.database, command.table)
 
+    async def _alter_settings(self, command: AlterSettings) -> None:
+        async with self._one_definition_at_a_time:
+            table = self.table(command.database, command.table)
+            table.state.writable_session()  # ClickHouse refuses any ALTER of a read-only table
+            definition = altered(table.definition, command)
+            await self._catalog.add(definition)
+            table.state.change_settings(definition)
+
     async def _restart(self, command: RestartReplica) -> None:
         async with self._one_definition_at_a_time:
             table = self.table(command.database, command.table)
             await table.shut_down(TableIsBeingRestarted(f"Table {table.state.full_name} is restarting: try again"))
             assert self._share is not None
             await self._start(ReplicatedTable(self._share, table.definition, self._config.macros))
+
+    async def _restore(self, command: RestoreReplica) -> None:
+        async with self._one_definition_at_a_time:
+            table = self.table(command.database, command.table)
+            await check_restorable(table.state)
+            await table.shut_down(TableIsBeingRestarted(f"Table {table.state.full_name} is restored: try again"))
+            assert self._share is not None
+            restored = ReplicatedTable(self._share, table.definition, self._config.macros)
+            try:
+                await put_parts_aside(table.state)
+                await self._register(restored)
+            finally:
+                await self._start(restored)
+        await restored.wait_restored()
 
     def _meant(self, command: SwitchAction) -> list[ReplicatedTable]:
         if command.table:
@@ -246,6 +285,15 @@ class Server:
             }
             for column in schema.columns
         ]
+
+    def _create_statement(self, command: ShowCreateTable) -> str:
+        if command.database == SYSTEM_DATABASE:
+            raise UnknownTable(f"There is no metadata of table {command.table} in database {SYSTEM_DATABASE}")
+        try:
+            state = self.table(command.database, command.table).state
+        except UnknownTable as problem:
+            raise CannotGetCreateTableQuery(problem.message) from problem
+        return create_statement(state.definition, state.structure)
 
     def _list_tables(self) -> list[dict[str, Any]]:
         own = [

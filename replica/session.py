@@ -62,6 +62,10 @@ class ServerSession:
     def alive(self) -> bool:
         return self._session.alive
 
+    @property
+    def timeout_seconds(self) -> float:
+        return self._session.timeout_seconds
+
     async def wait_dead(self) -> None:
         await self._session.wait_dead()
 
@@ -115,11 +119,18 @@ class ServerSession:
         return self._log.call(self.session_id, request)
 
     async def multi_checked(self, operations: Sequence[Operation]) -> list[Result]:
-        """A multi that is refused, with `SessionLost`, once a later session of this server exists."""
+        """A multi that is refused, with `SessionLost`, once a later session of this server exists.
+
+        Somebody may have removed the znode of the check, as with everything else: then the session is of no use any
+        more, and ends.
+        """
         try:
             results = await self.multi([*operations, self._guard])
         except MultiFailed as failure:
             if failure.index == len(operations):
+                if isinstance(failure.error, NoNode):
+                    await self._session.close()
+                    raise SessionLost(f"{failure.error} was removed, which every session needs") from failure
                 raise SessionLost("this server has a later session") from failure
             raise
         return results[:-1]

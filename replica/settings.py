@@ -6,69 +6,187 @@ Only settings that change what this model does are known; any other name is refu
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from replica.errors import BadArguments, UnknownSetting
+
+_LARGEST = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is known of one setting of a table. `type` is ClickHouse's; `tier` says how far it is to be trusted."""
+
+    name: str
+    default: int | float
+    description: str
+    type: str
+    least: int
+    most: int
+    readonly: bool
+    tier: str
+
+    def value_of(self, text: str) -> int | float:
+        """Raises BadArguments for text that is no whole number within the setting's limits, or no ratio."""
+        if isinstance(self.default, float):
+            if not _RATIO.fullmatch(text):
+                raise BadArguments(f"Setting {self.name} takes a number like 0.5, not {text!r}")
+            return float(text)
+        text = _BOOLEANS.get(text.lower(), text) if self.type == "Bool" else text
+        if not (text.isascii() and text.isdigit()):
+            raise BadArguments(f"Setting {self.name} takes a whole number, not {text!r}")
+        value = int(text)
+        if value < self.least:
+            raise BadArguments(f"Setting {self.name} must be at least {self.least}")
+        if value > self.most:
+            raise BadArguments(f"Setting {self.name} must be at most {self.most}")
+        return value
+
+
+_RATIO = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
+_BOOLEANS = {"false": "0", "true": "1"}
+
+
+def _setting(
+    default: int,
+    description: str,
+    *,
+    type: str = "UInt64",
+    least: int = 0,
+    most: int = _LARGEST,
+    readonly: bool = False,
+    tier: str = "Production",
+) -> int:
+    about = {"default": default, "description": description, "type": type, "least": least, "most": most}
+    return field(default=default, metadata={**about, "readonly": readonly, "tier": tier})
+
+
+def _ratio(default: float, description: str) -> float:
+    about = {"default": default, "description": description, "type": "Float", "least": 0, "most": _LARGEST}
+    return field(default=default, metadata={**about, "readonly": False, "tier": "Production"})
+
+
+def _switch(default: int, description: str) -> int:
+    return _setting(default, description, type="Bool", most=1)
 
 
 @dataclass(frozen=True, slots=True)
 class MergeTreeSettings:
-    """Settings of one table (`SETTINGS` of CREATE TABLE; ClickHouse: MergeTreeSettings.cpp). Whole numbers."""
+    """Settings of one table (`SETTINGS` of CREATE TABLE; ClickHouse: MergeTreeSettings.cpp). Whole numbers, but the
+    ratio."""
 
-    index_granularity: int = 8192
-    fsync_after_insert: int = 1
-    replicated_deduplication_window: int = 10000
-    replicated_deduplication_window_seconds: int = 3600
-    max_replicated_logs_to_keep: int = 1000
-    min_replicated_logs_to_keep: int = 10
-    old_parts_lifetime: int = 480
-    cleanup_delay_period: int = 30
-    max_cleanup_delay_period: int = 300
-    cleanup_delay_period_random_add: int = 10
-    cleanup_thread_preferred_points_per_iteration: int = 150
-    always_fetch_merged_part: int = 0
-    prefer_fetch_merged_part_time_threshold: int = 3600
-    prefer_fetch_merged_part_size_threshold: int = 10 << 30
-    max_replicated_merges_in_queue: int = 1000
-    merge_selecting_sleep_ms: int = 5000
-    max_merge_selecting_sleep_ms: int = 60_000
-    max_postpone_time_for_failed_replicated_fetches_ms: int = 60_000
-    max_postpone_time_for_failed_replicated_merges_ms: int = 60_000
-    max_postpone_time_for_failed_replicated_tasks_ms: int = 300_000
-    max_parts_to_merge_at_once: int = 100
-    min_parts_to_merge_at_once: int = 0
-    min_age_to_force_merge_seconds: int = 0
-    merge_selector_base: int = 5
-    merge_selector_window_size: int = 1000
-    merge_selector_enable_heuristic_to_remove_small_parts_at_right: int = 1
-    merge_selector_enable_heuristic_to_lower_max_parts_to_merge_at_once: int = 1
-    merge_selector_heuristic_to_lower_max_parts_to_merge_at_once_exponent: int = 5
-    parts_to_throw_insert: int = 3000
-    number_of_free_entries_in_pool_to_lower_max_size_of_merge: int = 8
-    max_bytes_to_merge_at_max_space_in_pool: int = 150 << 30
-    max_bytes_to_merge_at_min_space_in_pool: int = 1 << 20
-    number_of_free_entries_in_pool_to_execute_mutation: int = 20
-    max_number_of_mutations_for_replica: int = 0
+    index_granularity: int = _setting(
+        8192, "stands in the `metadata` znode, where replicas must agree on it", least=1, readonly=True
+    )
+    fsync_after_insert: int = _switch(1, "parts are durable before they count")
+    replicated_deduplication_window: int = _setting(10000, "so many block ids are kept; 0: no deduplication")
+    replicated_deduplication_window_seconds: int = _setting(
+        3600, "and no block id that is so much older than the newest"
+    )
+    max_replicated_logs_to_keep: int = _setting(
+        1000, "an inactive replica that is further behind is marked lost", type="NonZeroUInt64", least=1
+    )
+    min_replicated_logs_to_keep: int = _setting(10, "so many log entries stay in any case")
+    old_parts_lifetime: int = _setting(
+        480, "seconds after which a part that another covers is deleted", type="Seconds"
+    )
+    cleanup_delay_period: int = _setting(30, "seconds between cleanups, at least")
+    max_cleanup_delay_period: int = _setting(300, "seconds between cleanups, at most")
+    cleanup_delay_period_random_add: int = _setting(10, "up to so many more seconds between cleanups, drawn")
+    cleanup_thread_preferred_points_per_iteration: int = _setting(
+        150, "how much a cleanup should find to do; the delay follows it"
+    )
+    always_fetch_merged_part: int = _switch(0, "1: never merge, fetch what others merged")
+    prefer_fetch_merged_part_time_threshold: int = _setting(
+        3600,
+        "merges older than so many seconds, and as large as the next setting says, are fetched from others",
+        type="Seconds",
+    )
+    prefer_fetch_merged_part_size_threshold: int = _setting(
+        10 << 30, "merges of at least so many bytes, and as old as the setting before says, are fetched"
+    )
+    max_replicated_merges_in_queue: int = _setting(1000, "with so many in its queue a replica assigns no more")
+    merge_selecting_sleep_ms: int = _setting(5000, "between looks for a merge, at least; new parts wake it")
+    max_merge_selecting_sleep_ms: int = _setting(60_000, "between looks for a merge, at most")
+    max_postpone_time_for_failed_replicated_fetches_ms: int = _setting(
+        60_000, "the longest wait before a failed fetch is tried again"
+    )
+    max_postpone_time_for_failed_replicated_merges_ms: int = _setting(
+        60_000, "the longest wait before a failed merge is tried again"
+    )
+    max_postpone_time_for_failed_replicated_tasks_ms: int = _setting(
+        300_000, "the longest wait before any other failed entry is tried again"
+    )
+    max_parts_to_merge_at_once: int = _setting(100, "sources of one merge, at most")
+    min_parts_to_merge_at_once: int = _setting(0, "sources of one merge, at least")
+    min_age_to_force_merge_seconds: int = _setting(0, "parts of that age merge whatever their sizes")
+    merge_selector_base: int = _setting(5, "how balanced a merge must be", type="Float")
+    merge_selector_window_size: int = _setting(1000, "only so many last parts of a partition are looked at")
+    merge_selector_enable_heuristic_to_remove_small_parts_at_right: int = _switch(
+        1, "a tiny last part waits for the next merge"
+    )
+    merge_selector_enable_heuristic_to_lower_max_parts_to_merge_at_once: int = _switch(
+        1, "the more parts, the smaller the merges"
+    )
+    merge_selector_heuristic_to_lower_max_parts_to_merge_at_once_exponent: int = _setting(
+        5, "how fast merges get smaller with the number of parts", tier="Experimental"
+    )
+    parts_to_throw_insert: int = _setting(3000, "with so many active parts in a partition no INSERT begins")
+    number_of_free_entries_in_pool_to_lower_max_size_of_merge: int = _setting(
+        8, "with fewer free slots in the pool, only smaller merges"
+    )
+    max_bytes_to_merge_at_max_space_in_pool: int = _setting(
+        150 << 30, "the largest merge while the pool has free slots"
+    )
+    max_bytes_to_merge_at_min_space_in_pool: int = _setting(1 << 20, "the largest merge when it has none")
+    replicated_max_ratio_of_wrong_parts: float = _ratio(
+        0.5, "with a larger share of its rows in parts that are not registered, a table does not start"
+    )
+    detach_old_local_parts_when_cloning_replica: int = _switch(
+        1, "what a lost replica has and its source has not goes to `detached/`; 0: it is deleted"
+    )
+    number_of_free_entries_in_pool_to_execute_mutation: int = _setting(
+        20, "for mutations, which are not in the model yet"
+    )
+    max_number_of_mutations_for_replica: int = _setting(0, "for mutations, which are not in the model yet")
 
     @staticmethod
     def from_text(texts: Mapping[str, str]) -> MergeTreeSettings:
-        """Raises UnknownSetting for a name, BadArguments for a value that is no whole number."""
-        known = [field.name for field in fields(MergeTreeSettings)]
-        values: dict[str, int] = {}
+        """Raises UnknownSetting for a name, BadArguments for a value that does not fit it or another setting."""
+        values: dict[str, Any] = {}
         for name, text in texts.items():
-            if name not in known:
-                near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-                raise UnknownSetting(
-                    f"Unknown table setting {name}: the nearest that this model knows is {near[0]} (docs/settings.md)"
+            if name not in SETTINGS:
+                raise UnknownSetting(f"Unknown table setting {name}: {nearest(name)}")
+            values[name] = SETTINGS[name].value_of(text)
+        settings = MergeTreeSettings(**values)
+        for lower, upper in _NOT_ABOVE:
+            if getattr(settings, lower) > getattr(settings, upper):
+                raise BadArguments(
+                    f"Setting {lower} ({getattr(settings, lower)}) must not be greater than "
+                    f"{upper} ({getattr(settings, upper)})"
                 )
-            if not (text.isascii() and text.isdigit()):
-                raise BadArguments(f"Setting {name} takes a whole number, not {text!r}")
-            values[name] = int(text)
-        for name in ("index_granularity", "max_replicated_logs_to_keep"):
-            if values.get(name) == 0:
-                raise BadArguments(f"Setting {name} must be at least 1")
-        return MergeTreeSettings(**values)
+        return settings
+
+
+# As MergeTreeSettings::sanityCheck has it.
+_NOT_ABOVE = (
+    ("cleanup_delay_period", "max_cleanup_delay_period"),
+    ("merge_selecting_sleep_ms", "max_merge_selecting_sleep_ms"),
+)
+
+SETTINGS: Mapping[str, Setting] = {
+    each.name: Setting(each.name, **each.metadata) for each in fields(MergeTreeSettings)
+}
+"""The settings of a table by name, in order."""
+
+
+def nearest(name: str) -> str:
+    """What to say of a name that is no setting."""
+    near = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.0)
+    return f"the nearest that this model knows is {near[0]} (docs/settings.md)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator
+from functools import partial
 
 import pyarrow as pa
 
@@ -25,7 +26,10 @@ from replica.part_name import PartName
 from replica.partition import check_partition_id
 from replica.partition_commands import carry_out
 from replica.registration import add_later_znodes, create_or_join
+from replica.restoration import check_registered
+from replica.storage.checksums import compare
 from replica.storage.file_names import table_folder
+from replica.storage.part_files import checked_header
 from replica.storage.part_store import PartStore
 from replica.sync import sync_replica
 from replica.table_state import ServerShare, TableState
@@ -44,7 +48,6 @@ class ReplicatedTable:
 
     def __init__(self, server: ServerShare, definition: CreateTable, macros: dict[str, str]) -> None:
         """Raises the ClickHouseError of whatever is wrong in the definition."""
-        self.definition = definition
         structure = TableStructure.from_definition(definition)
         store = PartStore(
             server.environment.disk,
@@ -54,9 +57,11 @@ class ReplicatedTable:
         )
         znodes = replica_znodes(definition, macros)
         self._life: asyncio.Task[None] | None = None
-        self.state = TableState(
-            server, definition.database, definition.table, definition.uuid, structure, znodes, store
-        )
+        self.state = TableState(server, definition, structure, znodes, store)
+
+    @property
+    def definition(self) -> CreateTable:
+        return self.state.definition
 
     @property
     def creator_info(self) -> str:
@@ -73,9 +78,9 @@ class ReplicatedTable:
         """Find the parts on the disk: they can be read from then on."""
         await self.state.store.load(self.state.now())
 
-    def begin(self, tasks: asyncio.TaskGroup, host: Host, identifier: str) -> None:
-        """Run in the task group until `shut_down`, or until that is cancelled."""
-        self._life = tasks.create_task(self.run(host, identifier))
+    def begin(self, tasks: asyncio.TaskGroup, host: Host, identifier: str, *, forced: bool = False) -> None:
+        """Run in the task group until `shut_down`, or until that is cancelled; `forced` as for `check_up_parts`."""
+        self._life = tasks.create_task(self.run(host, identifier, forced=forced))
 
     async def shut_down(self, refusal: ClickHouseError) -> None:
         """End everything that runs and waits; whoever asks from now on gets the refusal.
@@ -94,22 +99,24 @@ class ReplicatedTable:
             with contextlib.suppress(CoordinationError):
                 await session.multi_checked([Delete(state.znodes.is_active)])
 
-    async def run(self, host: Host, identifier: str) -> None:
+    async def run(self, host: Host, identifier: str, *, forced: bool = False) -> None:
         """Be a replica under every session, until cancelled."""
-        await self._attach()
+        await self._attach(forced)
         await keep_active(self.state, host, identifier)
 
-    async def _attach(self) -> None:
+    async def _attach(self, forced: bool) -> None:
         state = self.state
         while True:
             session = await state.server.sessions.live()
             try:
+                await check_registered(session, state.znodes, state.full_name)
                 await add_later_znodes(session, state.znodes, self.definition.uuid)
-                await check_up_parts(state, session)
+                await check_up_parts(state, session, forced=forced)
                 return
             except (ClickHouseError, CoordinationError, OSError) as problem:
+                if str(problem) != state.readonly_reason:
+                    log.warning("%s cannot start and stays read-only: %s", state.full_name, problem)
                 state.become_readonly(str(problem))
-                log.warning("%s cannot start and stays read-only: %s", state.full_name, problem)
                 await asyncio.sleep(_RETRY_SECONDS)
 
     # --- what it is asked ------------------------------------------------------------------------------------
@@ -159,6 +166,18 @@ class ReplicatedTable:
         with self._told_as_keeper_exception("DROP REPLICA"):
             await self.state.requests.wait_for(drop_other_replica(self.state, name))
 
+    async def wait_restored(self) -> None:
+        """Until the parts that SYSTEM RESTORE REPLICA put aside are back. Raises TimeoutExceeded; it goes on then."""
+        seconds = self.state.server.settings.receive_timeout
+        try:
+            async with asyncio.timeout(seconds):
+                await self.state.requests.wait_for(self.state.restored.wait())
+        except TimeoutError:
+            raise TimeoutExceeded(
+                f"{self.state.full_name} is registered again, but not all of its parts are attached after "
+                f"{seconds:g} s; this goes on in the background. {self.state.readonly_reason}".rstrip()
+            ) from None
+
     @contextlib.contextmanager
     def _told_as_keeper_exception(self, what: str) -> Iterator[None]:
         try:
@@ -182,30 +201,44 @@ class ReplicatedTable:
         state = self.state
         schema = state.structure.schema
         names = list(schema.names) if columns is None else [schema.column(name).name for name in columns]
-        files = await self._files_of_active_parts()
+        parts, files = await self._files_of_active_parts()
         empty = schema.arrow_schema.empty_table().select(names)
-        tables = await state.environment.workers.run(
-            "scan", lambda: [state.store.decode(each).select(names) for each in files]
-        )
+        with state.reading(*parts):
+            tables = await state.environment.workers.run(
+                "scan", lambda: [state.store.decode(each).select(names) for each in files]
+            )
         return pa.concat_tables([empty, *tables])
 
-    async def _files_of_active_parts(self) -> list[PartFiles]:
+    async def _files_of_active_parts(self) -> tuple[list[PartName], list[PartFiles]]:
         """Those of one moment. When parts are dropped and deleted on the way, it is a later moment."""
         store = self.state.store
         while True:
             parts = store.active_parts()
+            names = [part.name for part in parts]
             try:
-                return [await store.files(part.name) for part in parts]
+                return names, [await store.files(name) for name in names]
             except NoSuchDataPart:
                 if store.active_parts() == parts:
-                    raise
+                    with self.state.reading(*names):
+                        raise
 
     async def send_part(self, part_name: str) -> PartFiles:
-        """A part in any state but temporary, for another replica. Raises NoSuchDataPart."""
+        """A part in any state but temporary, for another replica.
+
+        Raises NoSuchDataPart, and CorruptedData or ChecksumDoesntMatch when it is broken here.
+        """
         name = PartName.try_parse(part_name)
         if name is None:
             raise BadDataPartName(f"Unexpected part name: {part_name[:100]!r}")
-        return await self.state.store.files(name)
+        state = self.state
+        with state.reading(name):
+            files = await state.store.files(name)
+            job = partial(checked_header, files, state.environment.codec)
+            header = await state.environment.workers.run("check part to send", job)
+            part = state.store.get(name)
+            if part is not None:
+                compare(header, part.header)
+        return files
 
 
 def replica_znodes(definition: CreateTable, macros: dict[str, str]) -> ReplicaZnodes:

@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
 from replica.blockers import Blockers
-from replica.commands import Action
+from replica.commands import Action, CreateTable
 from replica.environment import Environment
-from replica.errors import TableIsReadOnly
+from replica.errors import ChecksumDoesntMatch, CorruptedData, NoSuchDataPart, TableIsReadOnly
 from replica.insert.block_number import BlockNumbers
 from replica.optimize import Optimizer
 from replica.part_log import PartLog, TableOfEvents, TablePartLog
 from replica.part_name import PartName
+from replica.parts_to_check import PartsToCheck
 from replica.pools import Pools
 from replica.queue import ReplicationQueue
 from replica.running_operations import RunningOperations
 from replica.session import ServerSession, SessionKeeper
-from replica.settings import ServerSettings
+from replica.settings import MergeTreeSettings, ServerSettings
 from replica.storage.part_store import PartStore, StoredPart
 from replica.sync import Puller
 from replica.table_requests import TableRequests
@@ -48,18 +50,17 @@ class TableState:
     def __init__(
         self,
         server: ServerShare,
-        database: str,
-        name: str,
-        uuid: str,
+        definition: CreateTable,
         structure: TableStructure,
         znodes: ReplicaZnodes,
         store: PartStore,
     ) -> None:
         self.server = server
         self.environment = server.environment
-        self.database = database
-        self.name = name
-        self.uuid = uuid
+        self.definition = definition
+        self.database = database = definition.database
+        self.name = name = definition.table
+        self.uuid = uuid = definition.uuid
         self.structure = structure
         self.znodes = znodes
         self.store = store
@@ -68,8 +69,10 @@ class TableState:
         self.queue_changed = asyncio.Event()
         self.queue_progress = asyncio.Condition()
         self.parts_changed = asyncio.Event()
-        self.parts_dropped = asyncio.Event()
+        self.cleanup_wanted = asyncio.Event()
+        self.restored = asyncio.Event()
         self.uncertain_parts = UncertainParts()
+        self.parts_to_check = PartsToCheck()
         self.last_queue_update_exception = ""
         self.last_queue_update = 0.0
         self.queue_update_started = 0.0
@@ -89,6 +92,21 @@ class TableState:
         """Let a part count, and let whoever looks for merges know."""
         self.store.activate(part, self.now())
         self.parts_changed.set()
+
+    def check_part(self, name: PartName, delay_seconds: float = 0) -> None:
+        """Have somebody look at a part that is missing or does not look right; not at one that is being dropped."""
+        if self.queue.is_going_to_be_dropped(name) is None:
+            self.parts_to_check.add(name, self.now() + delay_seconds)
+
+    @contextmanager
+    def reading(self, *names: PartName) -> Iterator[None]:
+        """While these parts are read: what shows that one is broken, or gone, is reported and goes on."""
+        try:
+            yield
+        except (CorruptedData, ChecksumDoesntMatch, NoSuchDataPart):
+            for name in names:
+                self.check_part(name)
+            raise
 
     @property
     def full_name(self) -> str:
@@ -156,6 +174,16 @@ class TableState:
         if self._puller is None or self.is_readonly:
             raise self._readonly_error()
         return self._puller
+
+    def change_settings(self, definition: CreateTable) -> None:
+        """Go at once by a definition that differs in its settings only; what sleeps by the old ones looks again."""
+        settings = MergeTreeSettings.from_text(definition.settings)
+        self.definition = definition
+        self.structure = replace(self.structure, settings=settings)
+        self.store.fsync = bool(settings.fsync_after_insert)
+        self.cleanup_wanted.set()
+        self.queue_changed.set()
+        self.parts_changed.set()
 
     def switch(self, action: Action, *, stop: bool) -> None:
         """Stop an action of this table, or let it go on at once."""

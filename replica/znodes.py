@@ -80,6 +80,11 @@ class ReplicaZnodes:
         return f"{self.root}/parts"
 
     @property
+    def force_restore_data(self) -> str:
+        """An operator makes it: the replica is to start however much of its disk does not fit its znodes."""
+        return f"{self.root}/flags/force_restore_data"
+
+    @property
     def metadata_version(self) -> str:
         return f"{self.root}/metadata_version"
 
@@ -123,6 +128,11 @@ class TableZnodes:
     @property
     def block_numbers(self) -> str:
         return f"{self.root}/block_numbers"
+
+    @property
+    def blocks(self) -> str:
+        """Where deduplication ids were before there was `deduplication_hashes`."""
+        return f"{self.root}/blocks"
 
     @property
     def deduplication_hashes(self) -> str:
@@ -193,7 +203,7 @@ def table_creation(table: TableZnodes, replica: ReplicaZnodes, contents: Replica
         (table.metadata, contents.metadata),
         (table.columns, contents.columns),
         (table.log, ""),
-        (f"{root}/blocks", ""),
+        (table.blocks, ""),
         (f"{root}/async_blocks", ""),
         (table.deduplication_hashes, ""),
         (table.block_numbers, ""),

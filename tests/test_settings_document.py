@@ -1,16 +1,15 @@
-"""docs/settings.md lists the table settings that there are, in their order, with their defaults."""
+"""docs/settings.md lists the table settings that there are, in their order, with their defaults and descriptions."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from pathlib import Path
 
-from replica.settings import MergeTreeSettings
+from replica.settings import SETTINGS
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "settings.md"
 
 
-def test_the_document_lists_every_setting_with_its_default() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (\d+) \| .+ \|$", DOCUMENT.read_text(), re.MULTILINE)
-    assert rows == [(field.name, str(field.default)) for field in fields(MergeTreeSettings)]
+def test_the_document_lists_every_setting_with_its_default_and_description() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| ([\d.]+) \| (.+) \|$", DOCUMENT.read_text(), re.MULTILINE)
+    assert rows == [(each.name, str(each.default), each.description) for each in SETTINGS.values()]

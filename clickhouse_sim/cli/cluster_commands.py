@@ -157,7 +157,8 @@ def status(watch: float | None, folder: Path, renderer: Renderer) -> None:
     chsim status --watch 2
 
     The lag of a replica is the number of log entries that it has still to copy into its queue or to carry out. Nobody
-    is waited for longer than a few seconds: who is silent "does not answer".
+    is waited for longer than a few seconds: who is silent "does not answer". Where log or queue entries pile up, that
+    is narrated.
     """
     from clickhouse_sim.cli.cluster_status import status_listing
     from clickhouse_sim.cli.watch import show

@@ -16,21 +16,25 @@ from clickhouse_sim.cluster.errors import ClusterUnreachable
 from clickhouse_sim.cluster.folder import ClusterFolder
 from coordinator.api import CoordinationError, Session
 from replica.errors import ClickHouseError
+from replica.quoting import string_literal
 
 ANSWER_SECONDS = 2.0
 SILENT = "does not answer"
+_MANY = 100
 
 _COLUMNS = ("name", "state", "pid", "endpoint", "interserver", "tables", "queue_size", "lag", "readonly", "log")
 
 
 @dataclass(frozen=True, slots=True)
 class _Backlog:
-    """What one replica of one table has still to do, by its znodes: entries in its queue, and not yet copied."""
+    """What one replica of one table has still to do, by its znodes: entries in its queue, and not yet copied; whether
+    the log is kept for it while it is away."""
 
     table_path: str
     replica: str
     queued: int
     unheard: int
+    is_waited_for: bool
 
 
 def status_listing(folder: Path) -> Listing:
@@ -53,7 +57,24 @@ def status_listing(folder: Path) -> Listing:
         else _coordinator_row(each, answered=known is not None)
         for each in members
     ]
-    return Listing(_COLUMNS, rows, key=("name",), spare=("log", "interserver", "pid", "tables", "endpoint"))
+    spare = ("log", "interserver", "pid", "tables", "endpoint")
+    return Listing(_COLUMNS, rows, key=("name",), spare=spare, notes=_what_grows(known or []))
+
+
+def _what_grows(backlogs: Sequence[_Backlog]) -> list[str]:
+    """Where znodes pile up: each entry that a replica does not copy or carry out is one."""
+    notes = [
+        f"{each.replica} is away, and the log of {each.table_path} keeps {each.unheard} entries for it: start it, or "
+        f"give it up with SYSTEM DROP REPLICA {string_literal(each.replica)} FROM TABLE on another one."
+        for each in backlogs
+        if each.is_waited_for and each.unheard >= _MANY
+    ]
+    notes += [
+        f"{each.replica} has {each.queued} entries in its queue of {each.table_path}: chsim queue tells why."
+        for each in backlogs
+        if each.queued >= _MANY
+    ]
+    return notes
 
 
 def _tables_of(member: MemberState) -> list[dict[str, Any]] | None:
@@ -76,6 +97,7 @@ def _backlogs(cluster: Cluster) -> list[_Backlog] | None:
                 name,
                 await znodes.queue_length(session, path, name),
                 await znodes.unheard(session, path, name),
+                await znodes.is_waited_for(session, path, name),
             )
             for path in await znodes.tables(session)
             for name in await znodes.replicas(session, path)

@@ -26,6 +26,7 @@ class Failure:
 def failure_of(problem: Exception) -> Failure | None:
     """What to say of an expected problem; None for one that is a fault of the program."""
     from clickhouse_sim.cluster.errors import ClusterError, ClusterUnreachable, UnknownMember
+    from clickhouse_sim.simulation.errors import NotARun, ScenarioError
     from coordinator.api import CoordinationError, CoordinatorUnreachable, SessionLost
     from replica.errors import ClickHouseError, NetworkError
 
@@ -37,6 +38,8 @@ def failure_of(problem: Exception) -> Failure | None:
         case ClusterUnreachable() | CoordinatorUnreachable() | SessionLost():
             return Failure(str(problem), UNREACHABLE)
         case UnknownMember():
+            return Failure(str(problem), USAGE)
+        case NotARun() | ScenarioError():
             return Failure(str(problem), USAGE)
         case ClusterError() | CoordinationError():
             return Failure(str(problem), FAILED)

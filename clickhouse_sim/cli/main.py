@@ -24,6 +24,7 @@ _MODULE_OF = {
     "log": "inspect_commands",
     "parts": "inspect_commands",
     "znodes": "znode_commands",
+    "simulate": "simulate_commands",
     "coordinator": "service_commands",
     "replica": "service_commands",
     "completion": "completion_command",

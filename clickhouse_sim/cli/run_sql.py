@@ -21,14 +21,24 @@ from clickhouse_sim.sql.run import (
     answer,
     create_table,
     describe,
-    drop_table,
+    exists,
     insert_of,
     optimize,
+    run_on_each,
     show_tables,
 )
 from clickhouse_sim.sql.select import Answer, Query
-from clickhouse_sim.sql.statements import ShowTables, Statement, first_words, parse_statements
-from replica.commands import CreateTable, DescribeTable, DropTable, PartitionCommand, SystemCommand
+from clickhouse_sim.sql.show import ExistsTable, ShowTables
+from clickhouse_sim.sql.statements import Question, Statement, first_words, parse_statements
+from replica.commands import (
+    AlterSettings,
+    CreateTable,
+    DescribeTable,
+    DropTable,
+    PartitionCommand,
+    ShowCreateTable,
+    SystemCommand,
+)
 
 
 def run_sql(text: str, folder: Path, replica: str | None, renderer: Renderer) -> None:
@@ -53,7 +63,7 @@ def _which_failed(text: str, number: int) -> str:
 
 
 def _run(statement: Statement, cluster: Cluster, replica: str | None, renderer: Renderer) -> None:
-    if isinstance(statement, CreateTable | DropTable):
+    if isinstance(statement, CreateTable | DropTable | AlterSettings):
         _define(statement, cluster, replica, renderer)
         return
     name, address = cluster.chosen_replica(replica)
@@ -79,7 +89,7 @@ def _insert(
 
 
 def _ask(
-    statement: Query | Optimization | ShowTables | DescribeTable | PartitionCommand | SystemCommand,
+    statement: Question | Optimization | PartitionCommand | SystemCommand,
     name: str,
     client: EndpointClient,
     renderer: Renderer,
@@ -91,7 +101,9 @@ def _ask(
             _show(optimize(statement, client), renderer)
         case ShowTables():
             _show(show_tables(statement.database, client), renderer)
-        case DescribeTable():
+        case ExistsTable():
+            _show(exists(statement, client), renderer)
+        case DescribeTable() | ShowCreateTable():
             _show(describe(statement, client), renderer)
         case _ if isinstance(statement, PartitionCommand):
             client.execute(statement)
@@ -105,7 +117,9 @@ def _show(result: Answer, renderer: Renderer) -> None:
     renderer.listing(Listing(result.columns, result.rows, null="NULL", when_empty="The answer has no rows."))
 
 
-def _define(statement: CreateTable | DropTable, cluster: Cluster, replica: str | None, renderer: Renderer) -> None:
+def _define(
+    statement: CreateTable | DropTable | AlterSettings, cluster: Cluster, replica: str | None, renderer: Renderer
+) -> None:
     addresses = dict([cluster.chosen_replica(replica)]) if replica else cluster.living_replicas()
     if not addresses:
         raise ClusterUnreachable("no replica is running: see chsim status, or start one with chsim start r1")
@@ -114,7 +128,7 @@ def _define(statement: CreateTable | DropTable, cluster: Cluster, replica: str |
         if isinstance(statement, CreateTable):
             outcomes = create_table(statement, clients)
         else:
-            outcomes = drop_table(statement, clients)
+            outcomes = run_on_each(statement, clients)
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     if failed and len(failed) == len(outcomes):
         assert failed[0].error is not None
@@ -122,16 +136,20 @@ def _define(statement: CreateTable | DropTable, cluster: Cluster, replica: str |
     rows = [(each.replica, statement.database, statement.table, _message(each)) for each in outcomes]
     renderer.listing(Listing(("replica", "database", "table", "error"), rows))
     if failed:
-        where, done = ", ".join(each.replica for each in failed), _done(statement)
+        where, done = ", ".join(each.replica for each in failed), _DONE[type(statement)]
         raise ClusterError(f"{statement.table} was not {done} on {where}: {_message(failed[0])}")
     absent = [] if replica else [name for name in cluster.folder.settings().replica_names if name not in addresses]
     if absent:
-        state = "without" if isinstance(statement, CreateTable) else "still with"
-        narrate(f"Not serving, so {state} the table: {', '.join(absent)}. Once started, repeat this with --replica.")
+        state, names = _LEFT[type(statement)], ", ".join(absent)
+        narrate(f"Not serving, so {state}: {names}. Once started, repeat this with --replica.")
 
 
-def _done(statement: CreateTable | DropTable) -> str:
-    return "created" if isinstance(statement, CreateTable) else "dropped"
+_DONE = {CreateTable: "created", DropTable: "dropped", AlterSettings: "altered"}
+_LEFT = {
+    CreateTable: "without the table",
+    DropTable: "still with the table",
+    AlterSettings: "still with the old settings",
+}
 
 
 def _message(outcome: DdlOutcome) -> str:

@@ -131,6 +131,13 @@ async def unheard(session: Session, table_path: str, replica: str) -> int:
     return sum(int(name.removeprefix("log-")) >= pointer for name in names)
 
 
+async def is_waited_for(session: Session, table_path: str, replica: str) -> bool:
+    """Whether the log keeps what this replica has not copied although it is away: it is not marked lost yet."""
+    root = f"{table_path}/replicas/{replica}"
+    is_active, is_lost = await session.get_many([f"{root}/is_active", f"{root}/is_lost"])
+    return is_active is None and is_lost is not None and is_lost[0] != b"1"
+
+
 async def subtree(session: Session, path: str, depth: int) -> list[Znode]:
     """The znode and those up to `depth` levels below it, each before its children. Raises NoNode for `path`."""
     data, stat = await session.get(path)

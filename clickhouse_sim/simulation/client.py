@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 
 from clickhouse_sim.simulation.network import Answer, Network
-from replica.commands import BlockOutcome, Command, InsertOptions, from_json, to_json
-from replica.errors import BadArguments, NetworkError
+from clickhouse_sim.simulation.recording import Recording
+from replica.commands import BlockOutcome, Command, InsertOptions, InsertStatus, from_json, to_json
+from replica.errors import BadArguments, ClickHouseError, NetworkError
 from replica.server import DEFAULT_DATABASE, Server
 
 _PORT = 9000
@@ -42,20 +46,26 @@ def answer_with(server: Server) -> Answer:
 class SimulatedClient:
     """One client machine; every question has a deadline, after which its outcome is not known."""
 
-    def __init__(self, name: str, network: Network, deadline_seconds: float) -> None:
+    def __init__(
+        self, name: str, network: Network, deadline_seconds: float, recording: Recording | None = None
+    ) -> None:
         self.name = name
         self._network = network
         self._deadline_seconds = deadline_seconds
+        self._recording = recording
 
     async def execute(self, replica: str, command: Command) -> None:
         """Raises ClickHouseError; NetworkError when no answer came in time."""
-        await self._ask(replica, {"what": "execute", "command": to_json(command)}, b"")
+        with self._recorded(replica, json.loads(to_json(command))):
+            await self._ask(replica, {"what": "execute", "command": to_json(command)}, b"")
 
     async def insert(self, replica: str, table: str, options: InsertOptions, block: pa.Table) -> BlockOutcome:
         """Raises ClickHouseError; NetworkError when no answer came in time: the block may be stored or not."""
         header = {"what": "insert", "table": table, "options": to_json(options)}
-        outcome = from_json(await self._ask(replica, header, _to_bytes(block)))
-        assert isinstance(outcome, BlockOutcome)
+        with self._recorded(replica, {"what": "insert", "into": table, "rows": str(_ends(block))}) as answered:
+            outcome = from_json(await self._ask(replica, header, _to_bytes(block)))
+            assert isinstance(outcome, BlockOutcome)
+            answered(*_verdict(outcome))
         return outcome
 
     async def _ask(self, replica: str, header: dict[str, str], payload: bytes) -> bytes:
@@ -65,6 +75,49 @@ class SimulatedClient:
                 return await self._network.ask(self.name, door_of(replica), header["what"], question)
         except TimeoutError:
             raise NetworkError(f"no answer from {replica} within {self._deadline_seconds:g} s") from None
+
+    @contextmanager
+    def _recorded(self, replica: str, asked: dict[str, Any]) -> Iterator[Callable[[str, str], None]]:
+        """Record the operation of the `with` block; it may say with what outcome and answer it ends."""
+        if self._recording is None:
+            yield lambda outcome, answer: None
+            return
+        operation = self._recording.begin(self.name, replica, asked)
+        said = ["ok", ""]
+
+        def answered(outcome: str, answer: str) -> None:
+            said[:] = outcome, answer
+
+        try:
+            yield answered
+        except NetworkError as problem:
+            said[:] = "unknown", problem.message
+            raise
+        except ClickHouseError as problem:
+            said[:] = "fail", f"{problem.message} ({problem.name})"
+            raise
+        finally:
+            self._recording.end(operation, *said)
+
+
+_OUTCOMES = {
+    InsertStatus.STORED: "ok",
+    InsertStatus.DUPLICATE: "ok",
+    InsertStatus.NOT_STORED: "fail",
+    InsertStatus.UNKNOWN: "unknown",
+}
+
+
+def _verdict(outcome: BlockOutcome) -> tuple[str, str]:
+    """The outcome of an insert, and what became of each part."""
+    fates = ", ".join(f"{part.status.value} {part.part_name}".rstrip() for part in outcome.parts)
+    return _OUTCOMES[outcome.status], fates
+
+
+def _ends(block: pa.Table) -> list[str]:
+    """The first and the last row, enough to know a block again."""
+    rows = block.to_pylist()
+    return [str(row) for row in (rows[:1] + rows[1:][-1:])]
 
 
 def _to_bytes(block: pa.Table) -> bytes:

@@ -69,6 +69,10 @@ class DeduplicationLedger:
         """The part that each id points to which is there."""
         return {name: each.part for name, each in sorted(self._seen.items())}
 
+    def begin_anew(self) -> None:
+        """All znodes of the table were removed: of the ids that were there, none counts as forgotten."""
+        self._seen = {}
+
     @property
     def made_again(self) -> int:
         """How many times an id was made that had been forgotten before: its block came in once more."""

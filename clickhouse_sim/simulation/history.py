@@ -10,14 +10,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from clickhouse_sim.simulation.client import SimulatedClient, answer_with, door_of
+from clickhouse_sim.simulation.client import SimulatedClient
+from clickhouse_sim.simulation.cluster import SimulatedCluster, past
 from clickhouse_sim.simulation.deduplication_ledger import DeduplicationLedger
+from clickhouse_sim.simulation.destruction import Destruction, let_start_by_force
 from clickhouse_sim.simulation.faults import Faults
 from clickhouse_sim.simulation.insert_workload import InsertHistory, insert_blocks
-from clickhouse_sim.simulation.log_ledger import LogContradiction, LogLedger
+from clickhouse_sim.simulation.log_ledger import LogLedger
 from clickhouse_sim.simulation.loop import SimulatedLoop, run
-from clickhouse_sim.simulation.network import CALM
-from clickhouse_sim.simulation.operator import intervene_now_and_again, optimize_now_and_again, start_everything
+from clickhouse_sim.simulation.operator import (
+    intervene_now_and_again,
+    let_everything_go,
+    lose_tree,
+    optimize_now_and_again,
+    restore,
+)
 from clickhouse_sim.simulation.partition_workload import (
     SOURCE_BLOCK,
     SOURCE_TABLE,
@@ -25,44 +32,33 @@ from clickhouse_sim.simulation.partition_workload import (
     change_partitions,
     fill_source,
 )
-from clickhouse_sim.simulation.properties import (
-    PropertyBroken,
-    check_acknowledged_are_in_log,
+from clickhouse_sim.simulation.properties.after_healing import (
+    WINDOW,
     check_equal_parts,
     check_every_acknowledged_block_once,
     check_forgotten,
-    check_forgotten_with_parts,
+    check_loss_is_told,
     check_nothing_left_over,
     check_parts_on_disk,
     check_queue,
-    check_rows_of_log,
+    check_settings,
 )
+from clickhouse_sim.simulation.properties.as_logged import check_against_log
+from clickhouse_sim.simulation.properties.broken import PropertyBroken
+from clickhouse_sim.simulation.properties.followed import FollowedProperties
+from clickhouse_sim.simulation.recording import Recording
+from clickhouse_sim.simulation.standard_table import DEFINITION, TABLE
 from clickhouse_sim.simulation.tape import Tape
-from clickhouse_sim.simulation.world import World
 from coordinator.api import Session
-from coordinator.local_client import LocalCoordinator
-from replica.commands import ColumnDefinition, CreateTable
-from replica.environment import Environment
+from replica.errors import ChecksumDoesntMatch, CorruptedData
 from replica.log_entry import EntryType
-from replica.server import Server, ServerConfig
+from replica.server import Server
 from replica.settings import MergeTreeSettings
 from replica.table_structure import TableStructure
-from replica.znodes import TableZnodes, sequence_number
 
 REPLICAS = ["r1", "r2", "r3"]
 LONGEST_CONVERGENCE_SECONDS = 900
 _PARTITION_ENTRIES = (EntryType.DROP_RANGE, EntryType.DROP_PART, EntryType.ATTACH_PART, EntryType.REPLACE_RANGE)
-
-TABLE = TableZnodes("/clickhouse/tables/01/t")
-DEFINITION = CreateTable(
-    database="default",
-    table="t",
-    columns=(ColumnDefinition("k", "UInt64"), ColumnDefinition("v", "String")),
-    zookeeper_path="/clickhouse/tables/{shard}/t",
-    replica_name="{replica}",
-    partition_by="k % 2",
-    order_by="k",
-)
 
 
 class DidNotConverge(Exception):
@@ -81,8 +77,13 @@ class Plan:
     faults: int = 10
     longest_down_seconds: int = 60
     partition_commands: int = 0
+    tree_is_lost: bool = False
+    destruction: bool = False
     table_settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
+
+# When all is done, the coordination service loses the table.
+TREE_LOST = Plan(blocks_per_client=8, faults=8, pause_seconds=5, tree_is_lost=True)
 
 # What takes hours with the default settings happens within minutes: the log is cut, ids are forgotten, and a replica
 # that is down for long is lost and clones another one.
@@ -105,9 +106,30 @@ FORGETFUL = Plan(
     ),
 )
 
+# Disks are lost and files rot as well, now and then the last copy of some rows.
+DESTRUCTIVE = Plan(
+    faults=14,
+    destruction=True,
+    table_settings=MappingProxyType(
+        {"old_parts_lifetime": "60", "cleanup_delay_period": "5", "max_cleanup_delay_period": "20"}
+    ),
+)
+
 
 # Partitions and parts are dropped, detached, attached and replaced among all the rest.
 DROPPING = Plan(clients=4, blocks_per_client=15, pause_seconds=3, faults=12, partition_commands=30)
+
+
+PLANS: Mapping[str, Plan] = MappingProxyType(
+    {
+        "standard": Plan(),
+        "forgetful": FORGETFUL,
+        "destructive": DESTRUCTIVE,
+        "tree-lost": TREE_LOST,
+        "dropping": DROPPING,
+    }
+)
+"""The plans by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +139,7 @@ class Report:
     `trimmed_entries` were cut off the log; `lost_replicas` counts the times that one was marked lost, and cloned;
     `stored_again` the parts of blocks that were stored once more because their ids had been forgotten meanwhile;
     `partition_entries` the entries that dropped, attached or replaced something.
+    `lost_parts` were replaced by empty ones, and `missing_rows` were acknowledged and are gone for ever.
     """
 
     seed: int
@@ -129,20 +152,27 @@ class Report:
     lost_replicas: int
     forgotten_ids: int
     stored_again: int
-    partition_entries: int = 0
+    partition_entries: int
+    lost_parts: int
+    missing_rows: int
 
 
-def simulate(seed: int, plan: Plan | None = None) -> Report:
-    """Run the history of a seed. Raises PropertyBroken, DidNotConverge or SimulationError."""
-    tape = Tape(seed)
-    return run(_History(seed, tape, plan or Plan()).run(), tape)
+def simulate(
+    seed: int, plan: Plan | None = None, *, tape: Tape | None = None, recording: Recording | None = None
+) -> Report:
+    """Run the history of a seed, or of the tape. Raises PropertyBroken, DidNotConverge or SimulationError."""
+    if tape is None:
+        tape = Tape(seed)
+    return run(_History(seed, tape, plan or Plan(), recording).run(), tape)
 
 
 class _History:
-    def __init__(self, seed: int, tape: Tape, plan: Plan) -> None:
+    def __init__(self, seed: int, tape: Tape, plan: Plan, recording: Recording | None) -> None:
         self._seed = seed
         self._tape = tape
         self._plan = plan
+        self._recording = recording
+        self._followed = FollowedProperties(TABLE)
         self._history = InsertHistory()
         self._definition = replace(DEFINITION, settings=dict(plan.table_settings))
         self._settings = MergeTreeSettings.from_text(plan.table_settings)
@@ -150,18 +180,36 @@ class _History:
         blocks = range(plan.clients * plan.blocks_per_client)
         self._log = LogLedger(TABLE, TableStructure.from_definition(self._definition), [*blocks, SOURCE_BLOCK])
         self._partitions = PartitionHistory()
+        self._missing_rows = 0
 
     async def run(self) -> Report:
+        """Play it to its end, or until a followed property breaks."""
+        playing = asyncio.current_task()
+        assert playing is not None
+        self._followed.on_broken = playing.cancel
+        try:
+            return await self._run()
+        except asyncio.CancelledError:
+            if self._followed.broken is None:
+                raise
+            raise self._followed.broken from None
+
+    async def _run(self) -> Report:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimulatedLoop)
         self._loop = loop
-        self._world = World(self._tape, REPLICAS, _make_server)
-        for name in REPLICAS:
-            self._start(name)
+        self._cluster = SimulatedCluster(
+            self._tape, REPLICAS, "t", TABLE, recording=self._recording, follow=self._followed.follow
+        )
+        self._world = self._cluster.world
+        self._destruction = Destruction(self._world, TABLE)
         await self._create_table()
-        session = await self._observe()
+        session = await self._cluster.observer()
         longest_down = self._plan.longest_down_seconds
-        faults = Faults(self._world, self._tape, REPLICAS, self._start, longest_down, session.session_id)
+        destruction = self._destruction if self._plan.destruction else None
+        faults = Faults(
+            self._world, self._tape, REPLICAS, self._cluster.start, longest_down, session.session_id, destruction
+        )
         keeping = [asyncio.create_task(self._ledger.keep(session))]
         if self._plan.partition_commands:
             keeping.append(asyncio.create_task(self._log.keep(session)))
@@ -170,6 +218,8 @@ class _History:
         await self._forget(session)
         for each in keeping:
             each.cancel()
+        if self._plan.tree_is_lost:
+            await self._lose_and_restore(session, faults)
         report = await self._report(session, faults)
         await session.close()
         return report
@@ -188,11 +238,25 @@ class _History:
             watching.cancel()
             faults.heal()
             await intervening
-            await start_everything(self._operator(), REPLICAS)
+            await let_everything_go(self._operator(), REPLICAS)
+
+    async def _lose_and_restore(self, session: Session, faults: Faults) -> None:
+        """The table's znodes go when all replicas have all parts; RESTORE REPLICA brings back every block once."""
+        self._followed.pause()
+        await lose_tree(session, TABLE.root)
+        self._followed.begin()
+        self._ledger.begin_anew()
+        async with asyncio.TaskGroup() as group:
+            for name in REPLICAS:
+                group.create_task(restore(self._operator(), name, session, TABLE.replica(name).root))
+            await faults.inject(self._plan.faults, self._plan.pause_seconds)
+            faults.heal()
+        await self._converge(session)
 
     async def _report(self, session: Session, faults: Faults) -> Report:
         log_names = await session.children(TABLE.log)
         lost = await session.get_many([TABLE.replica(name).is_lost for name in REPLICAS])
+        destroys = self._plan.destruction
         return Report(
             self._seed,
             self._world.trace.digest(),
@@ -200,17 +264,16 @@ class _History:
             self._loop.callbacks,
             dict(sorted(faults.seen.items())),
             {number: str(status) for number, status in sorted(self._history.acknowledged.items())},
-            trimmed_entries=_past(log_names) - len(log_names),
-            # Who is lost is set to 1, and to 0 when it has cloned; who joined began with 1.
-            lost_replicas=sum(answer[1].version // 2 for answer in lost if answer is not None),
+            trimmed_entries=past(log_names) - len(log_names),
+            # Who is lost is set to 1, and to 0 when it has cloned; who joined began with 1. What is fetched again
+            # raises the version too.
+            lost_replicas=sum(answer[1].version // 2 for answer in lost if answer is not None and not destroys),
             forgotten_ids=self._ledger.forgotten.total(),
             stored_again=self._ledger.made_again,
             partition_entries=self._log.count(*_PARTITION_ENTRIES),
+            lost_parts=int((await session.get(TABLE.lost_part_count))[0] or b"0"),
+            missing_rows=self._missing_rows,
         )
-
-    def _start(self, name: str) -> None:
-        life = self._world.start(name)
-        self._world.network.listen(door_of(name), answer_with(life.server), life.gate)
 
     async def _create_table(self) -> None:
         client = self._operator()
@@ -223,7 +286,7 @@ class _History:
             await fill_source(client, REPLICAS[0])
 
     async def _insert(self, number: int) -> None:
-        client = SimulatedClient(f"c{number}", self._world.network, deadline_seconds=60)
+        client = self._cluster.client(f"c{number}")
         first = number * self._plan.blocks_per_client
         blocks = range(first, first + self._plan.blocks_per_client)
         await insert_blocks(client, self._tape, REPLICAS, blocks, self._plan.pause_seconds, self._history)
@@ -237,13 +300,13 @@ class _History:
         await intervene_now_and_again(self._operator(), self._tape, REPLICAS, plan.interventions, plan.pause_seconds)
 
     async def _change_partitions(self) -> None:
-        plan, client = self._plan, SimulatedClient("partitions", self._world.network, deadline_seconds=60)
+        plan, client = self._plan, self._cluster.client("partitions")
         await change_partitions(
             client, self._tape, REPLICAS, plan.partition_commands, plan.pause_seconds, self._log, self._partitions
         )
 
     def _operator(self) -> SimulatedClient:
-        return SimulatedClient("operator", self._world.network, deadline_seconds=60)
+        return self._cluster.client("operator")
 
     async def _watch_queues(self) -> None:
         """While faults happen: what a replica knows of its queue must hold at every moment."""
@@ -257,10 +320,14 @@ class _History:
         try:
             async with asyncio.timeout(LONGEST_CONVERGENCE_SECONDS):
                 while True:
-                    past_log = _past(await session.children(TABLE.log))
-                    if await self._is_quiet(session, past_log):
-                        broken = await self._broken_property(session)
-                        if _past(await session.children(TABLE.log)) == past_log:
+                    past_log = past(await session.children(TABLE.log))
+                    await self._let_start_by_force(session)
+                    if await self._cluster.is_quiet(session):
+                        try:
+                            broken = await self._broken_property(session)
+                        except (ChecksumDoesntMatch, CorruptedData):
+                            continue  # only now that it is read a part turns out to be rotten
+                        if past(await session.children(TABLE.log)) == past_log:
                             break
                     await asyncio.sleep(1)
         except TimeoutError:
@@ -277,69 +344,38 @@ class _History:
             if not self._ledger.outside():
                 return
             await asyncio.sleep(1)
-        raise PropertyBroken(f"not forgotten after a cleanup period: {self._ledger.outside()[:5]}")
+        raise PropertyBroken(WINDOW, f"not forgotten after a cleanup period: {self._ledger.outside()[:5]}")
 
-    async def _is_quiet(self, session: Session, past_log: int) -> bool:
-        """Every replica is writable, has copied the whole log and has an empty queue, and no insert is open."""
-        for name in REPLICAS:
-            rows = (await self._world.life(name).server.scan("system", "replicas")).to_pylist()
-            state = next((row for row in rows if row["table"] == "t"), None)
-            if state is None or state["is_readonly"] or state["log_pointer"] < past_log:
-                return False
-            if await session.children(TABLE.replica(name).queue):
-                return False
-        for partition in await session.children(TABLE.block_numbers):
-            if await session.children(TABLE.partition(partition)):
-                return False
-        return True
-
-    async def _observe(self) -> Session:
-        return await LocalCoordinator(self._world.service, _Instant(), "checker").connect()
+    async def _let_start_by_force(self, session: Session) -> None:
+        for name in self._world.running:
+            for row in (await self._cluster.server(name).scan("system", "replicas")).to_pylist():
+                if row["is_readonly"] and row["table"] == DEFINITION.table:
+                    await let_start_by_force(session, TABLE, name, row["zookeeper_exception"])
 
     async def _broken_property(self, session: Session) -> PropertyBroken | None:
         await self._ledger.look(session)
+        gone = self._destruction.keys
         try:
             if self._plan.partition_commands:
-                await self._check_against_log(session)
-            else:
-                check_forgotten(self._ledger)
-                for name in REPLICAS:
-                    server = self._world.life(name).server
-                    await check_every_acknowledged_block_once(name, server, self._history, self._ledger.forgotten)
+                await check_against_log(
+                    session, self._servers(), self._log, self._ledger, self._history, self._partitions
+                )
             for name in REPLICAS:
                 server = self._world.life(name).server
+                if not self._plan.partition_commands:
+                    check_forgotten(self._ledger, server, self._history, gone)
+                    self._missing_rows = await check_every_acknowledged_block_once(
+                        name, server, self._history, self._ledger.forgotten, gone
+                    )
+                    await check_loss_is_told(session, TABLE, self._missing_rows, gone)
                 await check_parts_on_disk(session, name, server, TABLE)
                 check_queue(name, server)
+                check_settings(name, server, self._definition.settings)
             await check_equal_parts(session, TABLE)
             await check_nothing_left_over(session, TABLE)
         except PropertyBroken as broken:
             return broken
         return None
 
-    async def _check_against_log(self, session: Session) -> None:
-        await self._log.look(session)
-        try:
-            replay = self._log.replay()
-        except LogContradiction as contradiction:
-            raise PropertyBroken(str(contradiction)) from contradiction
-        check_forgotten_with_parts(self._ledger, replay, self._partitions.unfinished)
-        structure = TableStructure.from_definition(self._definition)
-        check_acknowledged_are_in_log(structure, self._history, replay, self._ledger.forgotten)
-        for name in REPLICAS:
-            await check_rows_of_log(name, self._world.life(name).server, replay)
-
-
-def _past(log_names: list[str]) -> int:
-    """The number that the next log entry will have."""
-    return sequence_number(log_names[-1]) + 1 if log_names else 0
-
-
-class _Instant:
-    """The checker's way to the coordination service: outside the network and its faults."""
-
-    def delay(self, label: str) -> float | None:
-        return CALM.quickest_seconds
-
-
-def _make_server(name: str, environment: Environment) -> Server:
-    return Server(environment, ServerConfig(name))
+    def _servers(self) -> dict[str, Server]:
+        return {name: self._world.life(name).server for name in REPLICAS}

@@ -66,7 +66,7 @@ class LogLedger:
 
     def __init__(self, table: TableZnodes, structure: TableStructure, blocks: Iterable[int]) -> None:
         self._table = table
-        self._structure = structure
+        self.structure = structure
         self._entries: dict[int, LogEntry] = {}
         self._keys_of_id: dict[str, Keys] = {}
         self._keys_of_content: dict[str, Keys] = {}
@@ -142,6 +142,6 @@ class LogLedger:
     def _remember(self, keys: Keys) -> None:
         """Know the rows again by the checksum of a part that has them."""
         values = [f"block {key // ROWS_PER_BLOCK}" for key in keys]
-        rows = pa.table({"k": list(keys), "v": values}, schema=self._structure.schema.arrow_schema)
-        header = build_part(rows, self._structure.schema, ArrowCodec()).header
+        rows = pa.table({"k": list(keys), "v": values}, schema=self.structure.schema.arrow_schema)
+        header = build_part(rows, self.structure.schema, ArrowCodec()).header
         self._keys_of_content[header.total] = keys

@@ -88,6 +88,8 @@ class _Callback(asyncio.Handle):
 
     __slots__ = ("following",)
 
+    _context: Context
+
     def __init__(
         self, callback: Callable[..., object], args: tuple[Any, ...], loop: SimulatedLoop, context: Context | None
     ) -> None:
@@ -100,6 +102,7 @@ class _Timer(asyncio.TimerHandle):
 
     __slots__ = ()
 
+    _context: Context
     _scheduled: bool
 
 
@@ -111,6 +114,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._tape = tape
         self._now = 0.0
         self._ready: list[_Callback | _Timer] = []
+        self._is_frozen: Callable[[Context], bool] | None = None
+        self._frozen: list[_Callback | _Timer] = []
         # The last callback that the running one made ready, to which the next one of the same future is chained.
         self._last_made: _Callback | None = None
         self._timers: list[tuple[float, int, _Timer]] = []
@@ -158,8 +163,21 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             del ready[index]
         self._last_made = None
         self.callbacks += 1
-        if not handle._cancelled:
+        if handle._cancelled:
+            return
+        if self._is_frozen is not None and self._is_frozen(handle._context):
+            self._frozen.append(handle)
+        else:
             handle._run()
+
+    def freeze(self, is_frozen: Callable[[Context], bool] | None) -> None:
+        """From now on callbacks with such a context do not run, until another call lets them; None lets all run.
+
+        As a stopped process: its timers pass, and what came due meanwhile happens when it goes on.
+        """
+        self._is_frozen = is_frozen
+        self._ready += self._frozen
+        self._frozen.clear()
 
     def _advance(self) -> None:
         """Jump to the next timer, and make all that are due ready."""
@@ -298,6 +316,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         """Cancel all live tasks, oldest first, and run until there is none."""
         self._instant_ends_at = self.callbacks + _CALLBACKS_PER_INSTANT
         self._failure = None
+        self.freeze(None)
         while tasks := self.live_tasks():
             for task in tasks:
                 task.cancel()

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from clickhouse_sim.simulation.gate import Gate, context_of
+from clickhouse_sim.simulation.marks import Mark
 from clickhouse_sim.simulation.trace import Trace, fingerprint
 from replica.environment import Chance
 from replica.errors import ClickHouseError, NetworkError, error_from_json
@@ -18,6 +19,8 @@ from replica.errors import ClickHouseError, NetworkError, error_from_json
 Answer = Callable[[bytes], Awaitable[bytes]]
 
 _SHARES = range(1000)
+# What travels from the coordination service to its client, by its label; everything else goes the other way.
+_FROM_SERVICE = ("welcome", "reply", "event", "goodbye")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,46 +51,73 @@ class Network:
         self.weather = CALM
         self._chance = chance
         self._trace = trace
-        self._cuts: set[frozenset[str]] = set()
-        self._without_multi_replies: set[str] = set()
+        self._cuts: set[tuple[str, str]] = set()
+        self._without_multis: dict[str, str] = {}
+        self._next_replies_lost: dict[str, str] = {}
+        self._replies_to_lose: set[str] = set()
         self._doors: dict[str, _Door] = {}
 
     # --- one message -----------------------------------------------------------------------------------------
 
-    def delay(self, one: str, other: str, what: str) -> float | None:
-        """Seconds that a message between these machines is on its way, None if it is lost."""
+    def delay(self, source: str, target: str, what: str) -> float | None:
+        """Seconds that a message to the target is on its way, None if it is lost."""
         weather = self.weather
-        lost = frozenset((one, other)) in self._cuts or self._is_muted(one, what)
+        lost = (source, target) in self._cuts or self._is_muted(source, target, what)
         if not lost and weather.loss_permille:
             lost = self._chance.choose("message lost", _SHARES) >= 1000 - weather.loss_permille
         if lost:
-            self._trace.note("network", f"lost {one} {other} {what}")
+            self._trace.note("network", f"lost {source} {target} {what}", Mark.MESSAGE_LOST)
             return None
         share = self._chance.choose("message delay", _SHARES) / 1000
         return weather.quickest_seconds + share * (weather.slowest_seconds - weather.quickest_seconds)
 
-    def cut(self, one: str, other: str) -> None:
-        """From now on no message between these two arrives, in either direction."""
-        self._cuts.add(frozenset((one, other)))
-        self._trace.note("network", f"cut {one} {other}")
+    def cut(self, one: str, other: str, *, one_way: bool = False) -> None:
+        """From now on no message from `one` arrives at `other`, nor the other way round unless `one_way`."""
+        self._cuts.add((one, other))
+        if not one_way:
+            self._cuts.add((other, one))
+        self._trace.note("network", f"cut {one} {'>' if one_way else '-'} {other}", Mark.CUT)
 
     def heal(self, one: str, other: str) -> None:
-        """Undo `cut`; fine if there is none."""
-        self._cuts.discard(frozenset((one, other)))
-        self._trace.note("network", f"healed {one} {other}")
+        """Undo `cut`, in both directions; fine if there is none."""
+        self._cuts -= {(one, other), (other, one)}
+        self._trace.note("network", f"healed {one} - {other}", Mark.HEALED)
 
     def lose_multi_replies(self, client: str) -> None:
         """From now on the coordination service applies this client's multis, and every reply to one is lost."""
-        self._without_multi_replies.add(client)
-        self._trace.note("network", f"loses multi replies to {client}")
+        self._without_multis[client] = " reply "
+        self._trace.note("network", f"loses multi replies to {client}", Mark.MUTED)
 
-    def deliver_multi_replies(self, client: str) -> None:
-        """Undo `lose_multi_replies`; fine if there is none."""
-        self._without_multi_replies.discard(client)
-        self._trace.note("network", f"delivers multi replies to {client}")
+    def lose_multi_requests(self, client: str) -> None:
+        """From now on no multi of this client arrives at the coordination service."""
+        self._without_multis[client] = " request "
+        self._trace.note("network", f"loses multi requests of {client}", Mark.MUTED)
 
-    def _is_muted(self, client: str, what: str) -> bool:
-        return client in self._without_multi_replies and " reply " in what and what.endswith(" Multi")
+    def deliver_multis(self, client: str) -> None:
+        """Undo both; fine if there is nothing to undo."""
+        if self._without_multis.pop(client, None):
+            self._trace.note("network", f"delivers multis of {client}", Mark.HEALED)
+
+    def lose_next_reply(self, client: str, multi: str) -> None:
+        """The reply to the client's next multi that begins with these operations, as `Create,Delete`, is lost."""
+        self._next_replies_lost[client] = multi
+        self._trace.note("network", f"is to lose the reply to the next {multi} of {client}", Mark.MUTED)
+
+    def _is_lost_reply(self, label: str) -> bool:
+        """By its label, whether this is the one reply that is to be lost; learns from requests which one that is."""
+        client, session, kind, xid, *what = label.split(" ", 5)
+        if kind == "request" and what[:1] == ["Multi"]:
+            wanted = self._next_replies_lost.get(client)
+            if wanted is not None and what[1].startswith(wanted):
+                del self._next_replies_lost[client]
+                self._replies_to_lose.add(f"{client} {session} reply {xid} Multi")
+        return label in self._replies_to_lose
+
+    def _is_muted(self, source: str, target: str, what: str) -> bool:
+        if " Multi" not in what:
+            return False
+        kind = self._without_multis.get(target if " reply " in what else source)
+        return (kind is not None and kind in what) or self._is_lost_reply(what)
 
     def link(self, one: str, other: str, gate: Gate) -> Link:
         """The way between two machines for a life of `one`."""
@@ -172,7 +202,11 @@ class Link:
 
     def delay(self, label: str) -> float | None:
         """Seconds on the way; None for a lost message, and for every message once the life is over."""
-        return self._network.delay(self._one, self._other, label) if self._gate.open else None
+        if not self._gate.open:
+            return None
+        comes_back = label.split(" ", 3)[2] in _FROM_SERVICE
+        source, target = (self._other, self._one) if comes_back else (self._one, self._other)
+        return self._network.delay(source, target, label)
 
 
 # An answer crosses as one letter and its content.

@@ -10,24 +10,33 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
+from clickhouse_sim.simulation.marks import Mark
+
+Listener = Callable[[str, str, "Mark | None"], None]
+"""Is told who did what, and the mark of the kind of event that it is, if it is one."""
+
 _LINES_PER_HASHING = 1000
 
 
 class Trace:
     """Lines in the order of events: `<virtual seconds> <who> <what>` for effects, `choice …` for draws.
 
-    `now` tells virtual time in seconds. Lines are kept only with `keep_lines`; the hash is always there.
+    `now` tells virtual time in seconds. Lines are kept only with `keep_lines`; the hash is always there. A
+    `listener`, when set, is told of each effect as it happens; it must not change anything.
     """
 
     def __init__(self, now: Callable[[], float], *, keep_lines: bool = False) -> None:
+        self.listener: Listener | None = None
         self._now = now
         self._kept: list[str] | None = [] if keep_lines else None
         self._pending: list[str] = []
         self._hash = blake2b(digest_size=16)
 
-    def note(self, who: str, what: str) -> None:
+    def note(self, who: str, what: str, mark: Mark | None = None) -> None:
         """An effect: a request, a reply, a disk operation, a message, a crash."""
         self._add(f"{self._now():.6f} {who} {what}")
+        if self.listener is not None:
+            self.listener(who, what, mark)
 
     def choice(self, label: str, options: int, index: int) -> None:
         """A draw; fits `Tape.observer`."""

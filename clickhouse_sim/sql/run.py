@@ -13,7 +13,16 @@ from clickhouse_sim.cluster.endpoint_client import EndpointClient, Insert
 from clickhouse_sim.sql.insert import InsertValues
 from clickhouse_sim.sql.optimize import Optimization
 from clickhouse_sim.sql.select import Answer, Query, TableName, scanned
-from replica.commands import ColumnDefinition, CreateTable, DescribeTable, DropTable, ListTables
+from clickhouse_sim.sql.show import ExistsTable
+from replica.commands import (
+    AlterSettings,
+    ColumnDefinition,
+    CreateTable,
+    DescribeTable,
+    DropTable,
+    ListTables,
+    ShowCreateTable,
+)
 from replica.errors import ClickHouseError, TableIsReadOnly
 from replica.schema import TableSchema
 
@@ -22,7 +31,7 @@ SYSTEM = "system"
 
 @dataclass(frozen=True, slots=True)
 class DdlOutcome:
-    """What became of CREATE or DROP TABLE on one replica: `error` is None where it worked."""
+    """What became of CREATE, DROP or ALTER TABLE on one replica: `error` is None where it worked."""
 
     replica: str
     error: ClickHouseError | None
@@ -34,12 +43,12 @@ def create_table(statement: CreateTable, clients: Mapping[str, EndpointClient]) 
     return [DdlOutcome(name, _error_of(client, shared)) for name, client in clients.items()]
 
 
-def drop_table(statement: DropTable, clients: Mapping[str, EndpointClient]) -> list[DdlOutcome]:
-    """Drop the table on each of the replicas, one after another, on all in spite of errors."""
+def run_on_each(statement: DropTable | AlterSettings, clients: Mapping[str, EndpointClient]) -> list[DdlOutcome]:
+    """Run it on each of the replicas, one after another, on all in spite of errors."""
     return [DdlOutcome(name, _error_of(client, statement)) for name, client in clients.items()]
 
 
-def _error_of(client: EndpointClient, statement: CreateTable | DropTable) -> ClickHouseError | None:
+def _error_of(client: EndpointClient, statement: CreateTable | DropTable | AlterSettings) -> ClickHouseError | None:
     try:
         client.execute(statement)
     except ClickHouseError as error:
@@ -92,7 +101,14 @@ def show_tables(database: str, client: EndpointClient) -> Answer:
     return Answer(("name",), tuple((name,) for name in names))
 
 
-def describe(statement: DescribeTable, client: EndpointClient) -> Answer:
-    """The columns of a table, one a row."""
+def exists(statement: ExistsTable, client: EndpointClient) -> Answer:
+    """Whether the server has the table: 1 or 0."""
+    wanted = (statement.database, statement.table)
+    found = any((row["database"], row["name"]) == wanted for row in client.execute(ListTables()))
+    return Answer(("result",), ((int(found),),))
+
+
+def describe(statement: DescribeTable | ShowCreateTable, client: EndpointClient) -> Answer:
+    """The columns of a table, one a row; or the one row of SHOW CREATE TABLE."""
     rows = client.execute(statement)
     return Answer(tuple(rows[0]), tuple(tuple(row.values()) for row in rows))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass
+from typing import TypeVar
 
 from clickhouse_sim.sql.alter import parse_alter
 from clickhouse_sim.sql.alter_partition import parse_truncate
@@ -12,28 +12,32 @@ from clickhouse_sim.sql.drop import parse_drop
 from clickhouse_sim.sql.insert import InsertValues, parse_insert
 from clickhouse_sim.sql.optimize import Optimization, parse_optimize
 from clickhouse_sim.sql.select import Query, parse_select
+from clickhouse_sim.sql.show import ExistsTable, ShowTables, parse_exists, parse_show
 from clickhouse_sim.sql.system import parse_system
 from clickhouse_sim.sql.tokens import Cursor, split_statements
-from replica.commands import AlterCommand, CreateTable, DescribeTable, DropTable, PartitionCommand, SystemCommand
+from replica.commands import (
+    AlterCommand,
+    CreateTable,
+    DescribeTable,
+    DropTable,
+    PartitionCommand,
+    ShowCreateTable,
+    SystemCommand,
+)
 from replica.errors import ClickHouseError, NotImplementedInModel, SqlSyntaxError
 
-
-@dataclass(frozen=True, slots=True)
-class ShowTables:
-    """SHOW TABLES [FROM database]."""
-
-    database: str
-
+T = TypeVar("T")
 
 _BEGINNING = 40
 
 Ddl = CreateTable | DropTable | AlterCommand
-Statement = Ddl | PartitionCommand | InsertValues | Query | ShowTables | DescribeTable | Optimization | SystemCommand
+Question = Query | ShowTables | ShowCreateTable | ExistsTable | DescribeTable
+Statement = Ddl | PartitionCommand | InsertValues | Question | Optimization | SystemCommand
 
 # First words of statements that ClickHouse has and the model has not.
 _ABSENT = frozenset(
     (
-        *("ATTACH", "BACKUP", "CHECK", "DELETE", "DETACH", "EXCHANGE", "EXISTS", "EXPLAIN", "GRANT"),
+        *("ATTACH", "BACKUP", "CHECK", "DELETE", "DETACH", "EXCHANGE", "EXPLAIN", "GRANT"),
         *("KILL", "MOVE", "RENAME", "RESTORE", "REVOKE", "SET", "UNDROP", "UPDATE"),
         *("USE", "WATCH"),
     )
@@ -107,28 +111,24 @@ def _parse(cursor: Cursor) -> Statement:
     if first in ("DESCRIBE", "DESC"):
         return _parse_describe(cursor)
     if first == "SHOW":
-        return _parse_show(cursor)
+        return _whole(cursor, parse_show(cursor))
+    if first == "EXISTS":
+        return _whole(cursor, parse_exists(cursor))
     if first in _ABSENT:
         raise NotImplementedInModel(f"{first} is not in the model")
-    raise cursor.error("CREATE, ALTER, OPTIMIZE or DROP TABLE, INSERT, SELECT, SYSTEM, SHOW TABLES or DESCRIBE TABLE")
+    raise cursor.error("CREATE, ALTER, DROP or OPTIMIZE TABLE, INSERT, SELECT, SYSTEM, SHOW, EXISTS or DESCRIBE")
 
 
 def _parse_describe(cursor: Cursor) -> DescribeTable:
     cursor.position += 1
     cursor.take_words("TABLE")
-    database, table = cursor.table_name()
-    _expect_end(cursor)
-    return DescribeTable(database, table)
+    return _whole(cursor, DescribeTable(*cursor.table_name()))
 
 
-def _parse_show(cursor: Cursor) -> ShowTables:
-    cursor.expect_words("SHOW")
-    if not cursor.take_words("TABLES"):
-        raise NotImplementedInModel(f"SHOW {' '.join(cursor.words())}: the model has SHOW TABLES")
-    has_database = cursor.take_words("FROM") or cursor.take_words("IN")
-    database = cursor.name("the name of a database") if has_database else "default"
+def _whole(cursor: Cursor, question: T) -> T:
+    """The question, unless something follows it."""
     _expect_end(cursor)
-    return ShowTables(database)
+    return question
 
 
 def _expect_end(cursor: Cursor) -> None:

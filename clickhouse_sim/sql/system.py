@@ -7,6 +7,7 @@ from replica.commands import (
     Action,
     DropReplica,
     RestartReplica,
+    RestoreReplica,
     SwitchAction,
     SyncMode,
     SyncReplica,
@@ -14,7 +15,7 @@ from replica.commands import (
 )
 from replica.errors import NotImplementedInModel
 
-_KNOWN = "STOP, START, SYNC REPLICA, RESTART REPLICA or DROP REPLICA"
+_KNOWN = "STOP, START, or SYNC, RESTART, RESTORE or DROP REPLICA"
 
 
 def parse_system(cursor: Cursor) -> SystemCommand:
@@ -44,6 +45,8 @@ def _command(cursor: Cursor) -> SystemCommand:
         return _sync(cursor)
     if cursor.take_words("RESTART", "REPLICA"):
         return RestartReplica(*cursor.table_name())
+    if cursor.take_words("RESTORE", "REPLICA"):
+        return RestoreReplica(*cursor.table_name())
     if cursor.take_words("DROP", "REPLICA"):
         return _drop_replica(cursor)
     if cursor.words():

@@ -7,6 +7,7 @@ ClickHouse: ReplicatedMergeTreeCleanupThread.cpp, `iterate`; StorageReplicatedMe
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 
 from coordinator.api import CoordinationError, Delete, MultiFailed, NoNode, SessionLost
@@ -24,12 +25,14 @@ log = logging.getLogger(__name__)
 
 
 async def clean_up(state: TableState, session: ServerSession) -> None:
-    """Clean up at once and then now and again, until the session is lost."""
-    settings = state.structure.settings
-    period = CleanupPeriod(settings)
+    """Clean up at once and then now and again, until the session is lost; other settings begin it anew."""
+    period = CleanupPeriod(state.structure.settings)
     window = DeduplicationWindow(state, session)
     while True:
-        state.parts_dropped.clear()
+        state.cleanup_wanted.clear()
+        settings = state.structure.settings
+        if period.settings is not settings:
+            period = CleanupPeriod(settings)
         try:
             cleaned = Cleaned(
                 parts=await remove_old_parts(state, session),
@@ -44,16 +47,9 @@ async def clean_up(state: TableState, session: ServerSession) -> None:
             log.warning("%s: cannot clean up: %s", state.full_name, problem)
             cleaned = Cleaned()
         spread = drawn_factor(state.environment.chance, "cleanup delay", 0, settings.cleanup_delay_period_random_add)
-        await _sleep(state, period.after(cleaned, spread))
-
-
-async def _sleep(state: TableState, seconds: float) -> None:
-    """Until then, or until parts are dropped, which are to be deleted at once."""
-    try:
-        async with asyncio.timeout(seconds):
-            await state.parts_dropped.wait()
-    except TimeoutError:
-        pass
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(period.after(cleaned, spread)):
+                await state.cleanup_wanted.wait()
 
 
 async def remove_old_parts(state: TableState, session: ServerSession) -> int:

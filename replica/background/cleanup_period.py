@@ -30,13 +30,13 @@ class CleanupPeriod:
     """The period of one table: adjusted after each cleanup but the first, which finds what a start has left."""
 
     def __init__(self, settings: MergeTreeSettings) -> None:
-        self._settings = settings
+        self.settings = settings
         self._seconds: float = settings.cleanup_delay_period
         self._is_first = True
 
     def after(self, cleaned: Cleaned, random_seconds: float) -> float:
         """Seconds until the next cleanup, so that it has about the preferred number of points to remove."""
-        settings = self._settings
+        settings = self.settings
         preferred = settings.cleanup_thread_preferred_points_per_iteration
         if preferred and not self._is_first:
             longest = settings.max_cleanup_delay_period

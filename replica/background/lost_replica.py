@@ -67,7 +67,10 @@ async def _most_advanced(session: ServerSession, znodes: ReplicaZnodes) -> Repli
         if best is None or to_do < least:
             best, least = candidate, to_do
     if best is None:
-        raise AllReplicasLost(f"Every other replica of {table.root} is lost: there is none to clone")
+        raise AllReplicasLost(
+            f"All replicas of {table.root} are lost: there is none to clone. Choose the one with the best "
+            f"data and set its znode is_lost to 0, as {znodes.is_lost}: the others will become copies of it"
+        )
     return best
 
 
@@ -135,8 +138,12 @@ async def _leave_unknown_parts(state: TableState, session: ServerSession, known:
     unknown = [name for name in await session.children(state.znodes.parts) if PartName.parse(name) not in known]
     await _in_batches(session, [Delete(state.znodes.part(name)) for name in unknown])
     for part in state.store.parts():
-        if part.name not in known and part.state is not PartState.PRE_ACTIVE:
+        if part.name in known or part.state is PartState.PRE_ACTIVE:
+            continue
+        if state.structure.settings.detach_old_local_parts_when_cloning_replica:
             await state.store.detach(part, "clone")
+        else:
+            await state.store.delete(part)
 
 
 async def _in_batches(session: ServerSession, operations: Sequence[Operation]) -> None:

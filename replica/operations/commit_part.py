@@ -6,7 +6,6 @@ part defines what it holds; every later one must bring equal content.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 
 from coordinator.api import CoordinationError, Create, Delete, MultiFailed, NodeExists, NoNode, Operation, SessionLost
@@ -17,6 +16,7 @@ from replica.session import ServerSession
 from replica.storage.checksums import PartHeader, compare
 from replica.storage.part_store import StoredPart, TemporaryPart
 from replica.table_state import TableState
+from replica.to_the_end import to_the_end
 
 
 async def commit_part(state: TableState, session: ServerSession, temporary: TemporaryPart, name: PartName) -> None:
@@ -39,14 +39,7 @@ async def commit_parts(
 
     `instead_of` is a range: what it contains counts no more from that moment on.
     """
-    committing = asyncio.create_task(_commit(state, session, parts, instead_of))
-    try:
-        await asyncio.shield(committing)
-    except asyncio.CancelledError:
-        await asyncio.wait([committing])
-        if not committing.cancelled():
-            committing.exception()  # seen: nobody is left who wants to know
-        raise
+    await to_the_end(_commit(state, session, parts, instead_of))
 
 
 async def _commit(
@@ -127,10 +120,10 @@ async def _registration(
         if replica == state.znodes.name:
             return []
         return [Create(state.znodes.part(str(name)), header.to_bytes())]
-    return [*_nobody_has(state, replicas, name), Create(state.znodes.part(str(name)), header.to_bytes())]
+    return [*nobody_has(state, replicas, name), Create(state.znodes.part(str(name)), header.to_bytes())]
 
 
-def _nobody_has(state: TableState, replicas: list[str], name: PartName) -> list[Operation]:
+def nobody_has(state: TableState, replicas: list[str], name: PartName) -> list[Operation]:
     """Operations that fail when some replica registers the part first: a create and a delete under each."""
     pairs: list[Operation] = []
     for replica in replicas:

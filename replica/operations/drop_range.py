@@ -34,4 +34,4 @@ async def drop_range(state: TableState, session: ServerSession, queued: QueuedEn
                 await state.store.copy_to_detached(part)
     state.store.drop(dropped)
     await unregister_inside(state, session, dropped)
-    state.parts_dropped.set()
+    state.cleanup_wanted.set()

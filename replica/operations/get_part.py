@@ -34,6 +34,7 @@ async def get_part(state: TableState, session: ServerSession, queued: QueuedEntr
     source = await find_source(state, session, queued, wanted)
     if source is None:
         state.queue.move_siblings_to_tail(wanted)
+        state.check_part(wanted)
         raise NoReplicaHasPart(
             f"No active replica has part {wanted} or covering part (cannot execute {queued.znode_name}: "
             f"{queued.entry.type} {wanted})"

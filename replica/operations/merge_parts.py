@@ -93,9 +93,10 @@ async def _somebody_has(state: TableState, session: ServerSession, name: PartNam
 async def _merge(state: TableState, session: ServerSession, queued: QueuedEntry, sources: list[StoredPart]) -> None:
     entry = queued.entry
     with state.running.merge(result_of(entry), sources) as merge:
-        files = [await state.store.files(part.name) for part in sources]
-        job = partial(merged_image, state.structure, state.environment.codec, entry, files)
-        merge.image = image = await state.environment.workers.run(f"merge into {entry.new_part}", job)
+        with state.reading(*(part.name for part in sources)):
+            files = [await state.store.files(part.name) for part in sources]
+            job = partial(merged_image, state.structure, state.environment.codec, entry, files)
+            merge.image = image = await state.environment.workers.run(f"merge into {entry.new_part}", job)
         state.blockers.check(Action.MERGES)
         if queued.removed_by_other_entry:
             raise Aborted(f"Cancelled merging parts: {entry.new_part} is dropped")

@@ -43,7 +43,7 @@ async def replace_range(state: TableState, session: ServerSession, queued: Queue
     await commit_parts(state, session, await _missing_parts(state, session, queued, replace), dropped)
     if dropped is not None:
         await unregister_inside(state, session, dropped)
-        state.parts_dropped.set()
+        state.cleanup_wanted.set()
 
 
 async def _missing_parts(

@@ -17,6 +17,7 @@ DELETE_PREFIX = "tmp_delete_"
 CLONE_PREFIX = "tmp_clone_"
 DETACHED = "detached"
 ATTACHING_PREFIX = "attaching_"
+EMPTY_PREFIX = "tmp_empty_"
 
 
 def escape_for_file_name(name: str) -> str:

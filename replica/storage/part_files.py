@@ -76,14 +76,9 @@ def read_part(part: PartFiles, codec: PartCodec) -> pa.Table:
     Raises CorruptedData or ChecksumDoesntMatch, naming the file, unless the part has exactly its four files and
     each of them is what `build_part` wrote.
     """
+    _check_files(part, codec)
     contents = dict(part.files)
-    expected = [codec.file_name, COLUMNS_FILE, COUNT_FILE, CHECKSUMS_FILE]
-    if sorted(name for name, _ in part.files) != sorted(expected):
-        raise CorruptedData(f"a part has the files {expected}, not {[name for name, _ in part.files]}")
     stored = _stored_checksums(contents)
-    payload, *plain_files = ((name, contents[name]) for name in expected[:-1])
-    _verify(stored.files, _file_checksums(plain_files))
-    _verify((stored.payload,), (_file_checksum(*payload),))
     schema = _stored_schema(contents)
     rows = codec.decode(contents[codec.file_name])
     if not rows.schema.equals(schema.arrow_schema):
@@ -102,6 +97,26 @@ def verified_part(part: PartFiles, codec: PartCodec) -> PartImage:
     """The files of a part that came from outside, after every check of `read_part`: a pure job for `Workers`."""
     read_part(part, codec)
     return PartImage(part, part_header(part))
+
+
+def checked_header(part: PartFiles, codec: PartCodec) -> PartHeader:
+    """The header of files that are as `checksums.txt` says, without a look at the rows: a pure job for `Workers`.
+
+    Raises CorruptedData or ChecksumDoesntMatch. Whether `checksums.txt` itself is as it was, only the header tells.
+    """
+    _check_files(part, codec)
+    return part_header(part)
+
+
+def _check_files(part: PartFiles, codec: PartCodec) -> None:
+    contents = dict(part.files)
+    expected = [codec.file_name, COLUMNS_FILE, COUNT_FILE, CHECKSUMS_FILE]
+    if sorted(name for name, _ in part.files) != sorted(expected):
+        raise CorruptedData(f"a part has the files {expected}, not {[name for name, _ in part.files]}")
+    stored = _stored_checksums(contents)
+    payload, *plain_files = ((name, contents[name]) for name in expected[:-1])
+    _verify(stored.files, _file_checksums(plain_files))
+    _verify((stored.payload,), (_file_checksum(*payload),))
 
 
 def part_header(part: PartFiles) -> PartHeader:

@@ -24,6 +24,7 @@ from replica.storage.checksums import PartHeader
 from replica.storage.detached import DetachedParts
 from replica.storage.file_names import CLONE_PREFIX, DELETE_PREFIX, make_durable_folder
 from replica.storage.part_files import PartImage, load_part, read_part, verified_part, write_part
+from replica.to_the_end import to_the_end
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,10 @@ class PartState(StrEnum):
 
 @dataclass(slots=True)
 class StoredPart:
-    """A part under its final name on the disk; `remove_time` is when it became outdated."""
+    """A part under its final name on the disk.
+
+    `remove_time` is when it became outdated, 0 when it was `dropped`: then it never counts again.
+    """
 
     name: PartName
     header: PartHeader
@@ -47,6 +51,7 @@ class StoredPart:
     modification_time: float
     state: PartState = PartState.PRE_ACTIVE
     remove_time: float = 0
+    dropped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,15 @@ class PartStore:
         self._parts: dict[PartName, StoredPart] = {}
         self._active = PartSet()
         self._temporary_numbers = itertools.count()
+
+    @property
+    def fsync(self) -> bool:
+        """Whether a part is durable before it gets its name."""
+        return self._fsync
+
+    @fsync.setter
+    def fsync(self, fsync: bool) -> None:
+        self._fsync = fsync
 
     # --- what is there ---------------------------------------------------------------------------------------
 
@@ -166,6 +180,7 @@ class PartStore:
             if drop_range.contains(part.name) and part.state is not PartState.PRE_ACTIVE:
                 part.state = PartState.OUTDATED
                 part.remove_time = 0
+                part.dropped = True
                 self._active.remove(part.name)
 
     def outdated_before(self, time: float) -> list[StoredPart]:
@@ -180,9 +195,14 @@ class PartStore:
         await self._disk.remove(folder)
 
     async def detach(self, part: StoredPart, prefix: str) -> None:
-        """Move a part out of the table into `detached/<prefix>_<name>`, where an operator finds it."""
+        """Move a part out of the table into `detached/<prefix>_<name>`, where an operator finds it.
+
+        The parts that only it covered count again. Of a part whose folder is gone nothing can be kept. Once begun
+        it is carried through, whoever is cancelled.
+        """
         self._forget(part)
-        await self.detached.take_in(self._path(part.name), f"{prefix}_{part.name}")
+        with contextlib.suppress(FileNotFoundError):
+            await to_the_end(self.detached.take_in(self._path(part.name), f"{prefix}_{part.name}"))
 
     async def copy_to_detached(self, part: StoredPart) -> None:
         """Let a copy of the part lie in `detached/` under its name; nothing if it lies there already."""
@@ -210,8 +230,15 @@ class PartStore:
 
     def _forget(self, part: StoredPart) -> None:
         self._parts.pop(part.name, None)
-        if part.name in self._active:
-            self._active.remove(part.name)
+        if self._active.remove(part.name):
+            self._let_covered_count(part.name)
+
+    def _let_covered_count(self, name: PartName) -> None:
+        outdated = [part for part in self.parts() if part.state is PartState.OUTDATED and not part.dropped]
+        covered = [part for part in outdated if name.contains(part.name)]
+        for part in _coverers_first(covered):
+            if self._active.add(part.name):
+                part.state = PartState.ACTIVE
 
     # --- start -----------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from replica.errors import UnknownTable
 from replica.quoting import did_you_mean
 from replica.system_tables.asked import Asked, SystemTable
 from replica.system_tables.detached_parts import DETACHED_PARTS
+from replica.system_tables.merge_tree_settings import MERGE_TREE_SETTINGS
 from replica.system_tables.merges import MERGES
 from replica.system_tables.part_log import PART_LOG
 from replica.system_tables.parts import PARTS
@@ -22,11 +23,13 @@ __all__ = ["SYSTEM_TABLES", "Asked", "SystemTable", "scan_system_table", "system
 
 SYSTEM_TABLES: dict[str, SystemTable] = {
     "detached_parts": DETACHED_PARTS,
+    "merge_tree_settings": MERGE_TREE_SETTINGS,
     "merges": MERGES,
     "part_log": PART_LOG,
     "parts": PARTS,
     "replicas": REPLICAS,
     "replicated_fetches": REPLICATED_FETCHES,
+    "replicated_merge_tree_settings": MERGE_TREE_SETTINGS,
     "replication_queue": REPLICATION_QUEUE,
     "tables": TABLES,
     "zookeeper": ZOOKEEPER,

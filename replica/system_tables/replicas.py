@@ -80,7 +80,7 @@ def _own(state: TableState, now: float) -> dict[str, Any]:
         "readonly_start_time": None if readonly_since is None else int(readonly_since),
         "is_session_expired": int(state.server.sessions.current is None),
         "future_parts": len(state.queue.future_parts),
-        "parts_to_check": sum(1 for _ in state.uncertain_parts),
+        "parts_to_check": len(state.parts_to_check) + sum(1 for _ in state.uncertain_parts),
         "zookeeper_name": "default",
         "zookeeper_path": state.znodes.table.root,
         "replica_name": state.znodes.name,
@@ -139,7 +139,7 @@ async def _asked_of_the_coordinator(state: TableState) -> dict[str, Any]:
         replicas = await session.children(table.replicas)
         active = await session.get_many([table.replica(name).is_active for name in replicas])
     except (NoNode, UnexpectedNodeInZooKeeper) as problem:
-        return {"zookeeper_exception": str(problem)}
+        return {"zookeeper_exception": state.readonly_reason or str(problem)}
     except CoordinationError as problem:
         return {"zookeeper_exception": str(problem), "is_session_expired": 1}
     return {

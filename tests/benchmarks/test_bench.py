@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import clickhouse_pair, zookeeper
+from benchmarks import clickhouse_server, zookeeper
 from benchmarks.__main__ import main
 from benchmarks.blocks import Block
 from benchmarks.clickhouse_pair import ClickHousePair
@@ -63,9 +63,11 @@ def test_what_is_not_installed_is_said_with_the_way_to_install_it(
     monkeypatch.setattr(zookeeper.shutil, "which", lambda *_, **__: None)
     with pytest.raises(NotInstalled, match="apt-get install -y zookeeper"):
         ZooKeeper(tmp_path / "zookeeper")
-    monkeypatch.setattr(clickhouse_pair.shutil, "which", lambda *_, **__: None)
+    somewhere = object.__new__(ZooKeeper)
+    somewhere.address = "127.0.0.1:2181"
+    monkeypatch.setattr(clickhouse_server.shutil, "which", lambda *_, **__: None)
     with pytest.raises(NotInstalled, match="apt-get install -y clickhouse-server"):
-        ClickHousePair(tmp_path / "clickhouse", object.__new__(ZooKeeper))
+        ClickHousePair(tmp_path / "clickhouse", somewhere)
     assert [row.beside for row in Pairs((), None, "install it").missing()] == ["install it"]
 
 

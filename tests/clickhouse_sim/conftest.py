@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,9 @@ from clickhouse_sim.cli.main import main
 from clickhouse_sim.cluster.folder import COORDINATOR, ClusterFolder, Settings
 from clickhouse_sim.cluster.processes import ProcessId, start_of
 from coordinator.server import CoordinatorServer
+from replica.alter_settings import altered
 from replica.commands import (
+    AlterSettings,
     BlockOutcome,
     Command,
     CreateTable,
@@ -33,12 +36,16 @@ from replica.commands import (
     OptimizeTable,
     PartOutcome,
     RestartReplica,
+    RestoreReplica,
+    ShowCreateTable,
     SwitchAction,
     SyncReplica,
 )
+from replica.create_statement import create_statement
 from replica.endpoint import Endpoint
 from replica.errors import TableAlreadyExists, UnknownTable
 from replica.schema import TableSchema, conform
+from replica.table_structure import TableStructure
 
 _QUEUE = pa.schema(
     [
@@ -105,12 +112,18 @@ class ToyServer:
                     raise UnknownTable(f"Table default.{command.table} does not exist.")
                 self.tables.pop(command.table, None)
                 return []
-            case DropReplica() | SwitchAction() | SyncReplica() | RestartReplica():
+            case AlterSettings():
+                self.tables[command.table] = altered(self.tables[command.table], command)
+                return []
+            case DropReplica() | SwitchAction() | SyncReplica() | RestartReplica() | RestoreReplica():
                 self.system_commands.append(command)
                 return []
             case OptimizeTable():
                 self.optimized.append(command)
                 return [{"partition_id": "all", "new_part": "all_0_1_1", "reason": ""}]
+            case ShowCreateTable():
+                made = self.tables[command.table]
+                return [{"statement": create_statement(made, TableStructure.from_definition(made))}]
             case ListTables():
                 own = [{"database": "default", "name": name, "engine": "ReplicatedMergeTree"} for name in self.tables]
                 return [*own, {"database": "system", "name": "parts", "engine": "System"}]
@@ -258,3 +271,10 @@ def coordinated_cluster(toy_cluster: ToyCluster, toy_loop: ToyLoop, tmp_path: Pa
     _write_running(toy_cluster.folder, COORDINATOR, server.address)
     yield toy_cluster
     toy_loop.run(server.stop())
+
+
+@pytest.fixture(autouse=True)
+def _log_after_simulations() -> Iterator[None]:
+    """`chsim simulate` switches logging off in its process; other tests want theirs."""
+    yield
+    logging.disable(logging.NOTSET)

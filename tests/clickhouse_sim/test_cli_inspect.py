@@ -53,14 +53,18 @@ def cluster(coordinated_cluster: Any) -> Any:
         "/tables/t/replicas/r2/queue/queue-0000000001": _MERGE,
     }
 
+    _write(coordinated_cluster, znodes)
+    return coordinated_cluster
+
+
+def _write(cluster: Any, znodes: dict[str, str]) -> None:
     async def write() -> None:
-        session = await KazooCoordinator(Cluster(coordinated_cluster.folder).coordinator_address()).connect()
+        session = await KazooCoordinator(Cluster(cluster.folder).coordinator_address()).connect()
         for path, data in znodes.items():
             await session.create(path, data.encode())
         await session.close()
 
     asyncio.run(write())
-    return coordinated_cluster
 
 
 def test_the_queue_of_a_living_replica_is_asked_of_it(cluster: Any) -> None:
@@ -226,6 +230,19 @@ def test_status_reads_the_lag_of_everyone_from_the_znodes(cluster: Any) -> None:
     cluster.bury("r2")
     row = cluster.records("status")[2]
     assert (row["state"], row["tables"], row["queue_size"], row["lag"]) == ("stopped", 1, 2, 3)
+
+
+def test_status_tells_who_lets_znodes_pile_up(cluster: Any) -> None:
+    assert "log of" not in cluster.chsim("status").stderr
+    at_the_root = {"is_lost": "0"}
+    entries = {f"queue/queue-{number:010d}": _GET for number in range(2, 100)}
+    _write(cluster, {f"/tables/t/log/log-{number:010d}": _GET for number in range(3, 102)})
+    _write(cluster, {f"/tables/t/replicas/r2/{name}": text for name, text in (at_the_root | entries).items()})
+    told = cluster.chsim("status").stderr
+    assert "r2 is away, and the log of /tables/t keeps 100 entries for it: start it" in told
+    assert "r2 has 100 entries in its queue of /tables/t" in told
+    _write(cluster, {"/tables/t/replicas/r2/is_active": "now it is there"})
+    assert "r2 is away" not in cluster.chsim("status").stderr
 
 
 def test_without_a_coordinator_it_is_unreachable(toy_cluster: Any) -> None:

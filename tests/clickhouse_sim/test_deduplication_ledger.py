@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from clickhouse_sim.simulation.deduplication_ledger import DeduplicationLedger
-from clickhouse_sim.simulation.properties import PropertyBroken, check_forgotten
+from clickhouse_sim.simulation.properties.after_healing import check_forgotten
+from clickhouse_sim.simulation.properties.broken import PropertyBroken
 from coordinator.api import Session
 from replica.session import ensure_path
 from replica.settings import MergeTreeSettings

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from clickhouse_sim.simulation.history import DROPPING, FORGETFUL, Plan, simulate
+from clickhouse_sim.simulation.history import DESTRUCTIVE, DROPPING, FORGETFUL, Plan, simulate
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -50,9 +51,29 @@ def test_replicas_that_are_down_for_long_are_lost_and_clone() -> None:
     assert sum(simulate(seed, FORGETFUL).lost_replicas for seed in (2, 4)) >= 2
 
 
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_only_rows_whose_every_copy_was_destroyed_are_missing(seed: int) -> None:
+    report = simulate(seed, DESTRUCTIVE)
+    assert len(report.acknowledged) == 30
+    assert bool(report.missing_rows) <= bool(report.lost_parts)
+
+
+def test_some_parts_are_lost_for_ever_and_disks_are_lost_and_files_rot() -> None:
+    reports = [simulate(seed, DESTRUCTIVE) for seed in range(7, 10)]
+    assert {"lose disk", "rot"} <= {kind for report in reports for kind in report.faults}
+    assert sum(report.lost_parts for report in reports) > 0
+
+
+# Windows are small, replicas get lost, and a file that says what a part's checksums are rots in every copy.
+@pytest.mark.parametrize("seed", [3])
+def test_what_is_destroyed_while_replicas_clone(seed: int) -> None:
+    assert len(simulate(seed, replace(FORGETFUL, destruction=True, faults=12)).acknowledged) == 80
+
+
 def test_nothing_is_forgotten_with_the_default_windows() -> None:
     report = simulate(1)
     assert (report.lost_replicas, report.forgotten_ids, report.stored_again) == (0, 0, 0)
+    assert (report.lost_parts, report.missing_rows) == (0, 0)
 
 
 def test_hours_pass_in_few_callbacks() -> None:

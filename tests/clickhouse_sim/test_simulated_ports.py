@@ -145,6 +145,45 @@ def test_a_cut_parts_two_machines_only_until_it_is_healed() -> None:
     stage.play(program)
 
 
+def test_a_cut_may_be_one_way() -> None:
+    stage = Stage()
+
+    async def program() -> None:
+        stage.network.cut("r1", "coordinator", one_way=True)
+        link = stage.network.link("r1", "coordinator", stage.gates["r1"])
+        assert link.delay("r1 s1 request 1 Exists /a") is None
+        assert link.delay("r1 s1 reply 1 Exists") is not None
+        assert link.delay("r1 s1 event CREATED /a") is not None
+        stage.network.heal("r1", "coordinator")
+        stage.network.cut("coordinator", "r1", one_way=True)
+        assert link.delay("r1 s1 request 1 Exists /a") is not None
+        assert link.delay("r1 s1 reply 1 Exists") is None
+        assert link.delay("r1 s1 goodbye") is None
+
+    stage.play(program)
+
+
+def test_multis_are_lost_on_the_way_there_or_on_the_way_back() -> None:
+    stage = Stage()
+
+    async def program() -> None:
+        link = stage.network.link("r1", "coordinator", stage.gates["r1"])
+        other = stage.network.link("r2", "coordinator", stage.gates["r2"])
+        request, reply = "s1 request 1 Multi Create,Check", "s1 reply 1 Multi"
+        stage.network.lose_multi_requests("r1")
+        assert link.delay(f"r1 {request}") is None
+        assert link.delay("r1 s1 request 2 Exists /a") is not None
+        assert other.delay(f"r2 {request}") is not None
+        stage.network.lose_multi_replies("r1")
+        assert link.delay(f"r1 {request}") is not None
+        assert link.delay(f"r1 {reply}") is None
+        assert other.delay(f"r2 {reply}") is not None
+        stage.network.deliver_multis("r1")
+        assert link.delay(f"r1 {reply}") is not None
+
+    stage.play(program)
+
+
 def test_a_question_is_answered_even_if_the_asker_has_stopped_waiting() -> None:
     stage, shelf = Stage(), Shelf(1)
     stage.network.weather = Weather(quickest_seconds=5, slowest_seconds=5)

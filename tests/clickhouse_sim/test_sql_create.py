@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from clickhouse_sim.sql.statements import ShowTables, parse_statements, parse_table_name
+from clickhouse_sim.sql.show import ShowTables
+from clickhouse_sim.sql.statements import parse_statements, parse_table_name
 from replica.commands import ColumnDefinition, CreateTable, DescribeTable
 from replica.errors import ClickHouseError
 
@@ -129,7 +130,7 @@ _BODY = "(a Int8) ENGINE = ReplicatedMergeTree('/t', 'r') ORDER BY a"
         ("CREATE DATABASE d", "NOT_IMPLEMENTED", "DATABASE"),
         ("ALTER TABLE t DELETE WHERE 1", "NOT_IMPLEMENTED", "ALTER"),
         ("TRUNCATE TABLE t", "NOT_IMPLEMENTED", "TRUNCATE"),
-        ("SHOW CREATE TABLE t", "NOT_IMPLEMENTED", "SHOW CREATE"),
+        ("SHOW CREATE DATABASE d", "NOT_IMPLEMENTED", "SHOW CREATE"),
         ("DESCRIBE TABLE t u", "SYNTAX_ERROR", "end of the statement"),
         ("HELLO", "SYNTAX_ERROR", "HELLO"),
         ("SELECT 'open", "SYNTAX_ERROR", "never closed"),

@@ -13,6 +13,7 @@ from replica.commands import (
     DropReplica,
     DropTable,
     RestartReplica,
+    RestoreReplica,
     SwitchAction,
     SyncMode,
     SyncReplica,
@@ -37,6 +38,7 @@ STATEMENTS = [
     ("SYSTEM SYNC REPLICA t LIGHTWEIGHT", SyncReplica("default", "t", SyncMode.LIGHTWEIGHT)),
     ("SYSTEM SYNC REPLICA t PULL", SyncReplica("default", "t", SyncMode.PULL)),
     ("SYSTEM RESTART REPLICA t", RestartReplica("default", "t")),
+    ("SYSTEM RESTORE REPLICA db.t", RestoreReplica("db", "t")),
     ("SYSTEM DROP REPLICA 'r2' FROM TABLE db.t", DropReplica("db", "t", "r2")),
 ]
 

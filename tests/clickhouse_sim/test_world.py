@@ -341,3 +341,49 @@ def test_a_recorded_tape_tells_the_story_again() -> None:
     replay = Tape.replaying(tape.draws)
     assert told_by(replay) == digest
     assert replay.first_mismatch is None
+
+
+# --- pause ---------------------------------------------------------------------------------------------------
+
+
+def test_a_paused_life_does_nothing_until_it_goes_on() -> None:
+    """Not even heartbeats, so its session ends; and what came due meanwhile happens when it goes on."""
+    ticks: dict[str, list[float]] = {"r1": [], "r2": []}
+    sessions: dict[str, Session] = {}
+
+    async def ticking(name: str, environment: Environment) -> None:
+        sessions[name] = await environment.coordinator.connect()
+        while True:
+            ticks[name].append(asyncio.get_running_loop().time())
+            await asyncio.sleep(1)
+
+    async def story(world: World[ToyServer]) -> None:
+        await asyncio.sleep(10.5)
+        world.pause("r1")
+        await asyncio.sleep(100)
+        assert len(ticks["r1"]) < 12 < 100 < len(ticks["r2"])
+        assert sessions["r2"].alive
+        assert world.service.session_ids() == [sessions["r2"].session_id]
+        world.resume("r1")
+        await asyncio.sleep(5)
+        assert ticks["r1"][-1] > 110
+        assert not sessions["r1"].alive
+
+    play(ticking, story)
+
+
+def test_a_paused_life_can_be_killed_and_started_anew() -> None:
+    async def idle(name: str, environment: Environment) -> None:
+        await environment.coordinator.connect()
+        await asyncio.sleep(1_000_000)
+
+    async def story(world: World[ToyServer]) -> None:
+        await asyncio.sleep(1)
+        world.pause("r1")
+        await asyncio.sleep(1)
+        world.crash("r1", lose_unsynced=True)
+        world.start("r1")
+        await asyncio.sleep(1)
+        assert len(world.service.session_ids()) == 3
+
+    play(idle, story)

@@ -208,7 +208,18 @@ async def test_optimize_of_one_partition(cluster: Cluster) -> None:
     assert await optimize(r1, partition_id="0") == [{"partition_id": "0", "new_part": "0_0_1_1", "reason": ""}]
     with pytest.raises(BadArguments):
         await optimize(r1, partition="(1, 2)")
-    assert (await optimize(r1, partition="7"))[0]["reason"]
+    assert (await optimize(r1, partition="7"))[0]["reason"] == "There are no parts inside partition"
+    assert (await optimize(r1, partition="0"))[0]["reason"] == "There is only one part inside partition"
+
+
+async def test_a_partition_that_is_named_is_merged_whole(cluster: Cluster) -> None:
+    """Without FINAL too, and beyond what a merge of its own accord takes. ClickHouse 18.16 and 26.9 do so."""
+    await cluster.start("r1")
+    await cluster.create_table(settings={**QUIET, "max_parts_to_merge_at_once": "2"})
+    r1 = cluster.replicas["r1"]
+    for key in (0, 2, 4):
+        await r1.insert(rows(key))
+    assert (await optimize(r1, partition="0"))[0]["new_part"] == "0_0_2_1"
 
 
 async def test_final_answers_for_every_partition(cluster: Cluster) -> None:

@@ -200,15 +200,17 @@ def test_everything_usable_is_in_one_range_and_no_range_spans_a_block(
 
 def test_a_whole_partition_or_the_first_reason() -> None:
     here = active("b_3_3_0 all_5_5_0 all_0_2_1")
-    assert names(whole_partition("all", here, keeper("all_0_2_1 all_5_5_0 b_3_3_0"))) == "all_0_2_1 | all_5_5_0"
-    assert names(whole_partition("b", here, local("all_0_2_1 all_5_5_0 b_3_3_0"))) == "b_3_3_0"
-    assert whole_partition("c", here, local("")) == "There are no parts inside partition"
-    assert whole_partition("all", here, keeper("all_0_2_1 all_5_5_0", committing=(4,))) == (
+    everything = "all_0_2_1 all_5_5_0 b_3_3_0"
+    assert names(whole_partition("all", here, keeper(everything), final=False)) == "all_0_2_1 | all_5_5_0"
+    assert names(whole_partition("b", here, local(everything), final=True)) == "b_3_3_0"
+    assert whole_partition("c", here, local(""), final=True) == "There are no parts inside partition"
+    assert whole_partition("all", here, keeper("all_0_2_1 all_5_5_0", committing=(4,)), final=True) == (
         "Block number 4 is still being inserted between parts all_0_2_1 and all_5_5_0"
     )
-    assert whole_partition("all", here, keeper("all_0_2_1 all_5_6_1")) == (
+    assert whole_partition("all", here, keeper("all_0_2_1 all_5_6_1"), final=True) == (
         "Part all_5_5_0 has already been assigned a merge into all_5_6_1"
     )
+    assert whole_partition("b", here, local(everything), final=False) == "There is only one part inside partition"
 
 
 def test_block_numbers_from_names_of_znodes() -> None:

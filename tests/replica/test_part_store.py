@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pyarrow as pa
@@ -130,6 +131,37 @@ async def test_a_copy_in_detached_is_made_once(tmp_path: Path) -> None:
         await store.copy_to_detached(part)
     assert [each.folder for each in await store.detached.names()] == ["0_0_0_0"]
     assert (await store.detached.files("0_0_0_0")) == await store.files(part.name)
+
+
+async def test_what_only_a_detached_part_covered_counts_again(tmp_path: Path) -> None:
+    store = await loaded(tmp_path)
+    for text in ("0_0_0_0", "0_1_1_0", "0_0_1_1", "0_2_2_0", "0_0_2_2"):
+        await published(store, text)
+    for detached, active in (("0_0_2_2", ["0_0_1_1", "0_2_2_0"]), ("0_0_1_1", ["0_0_0_0", "0_1_1_0", "0_2_2_0"])):
+        part = store.get(name(detached))
+        assert part is not None
+        await store.detach(part, "broken")
+        assert [str(each.name) for each in store.active_parts()] == active
+        assert [text for text, state in states(store).items() if state is PartState.ACTIVE] == active
+
+
+async def test_of_a_part_without_a_folder_nothing_is_kept(tmp_path: Path) -> None:
+    store = await loaded(tmp_path)
+    part = await published(store, "0_0_0_0")
+    (tmp_path / "t" / "0_0_0_0").rename(tmp_path / "elsewhere")
+    await store.detach(part, "broken")
+    assert store.parts() == []
+
+
+async def test_a_detachment_is_carried_through_by_a_cancellation(tmp_path: Path) -> None:
+    store = await loaded(tmp_path)
+    part = await published(store, "0_0_0_0")
+    detaching = asyncio.create_task(store.detach(part, "broken"))
+    await asyncio.sleep(0)
+    detaching.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await detaching
+    assert [path.name for path in (tmp_path / "t" / "detached").iterdir()] == ["broken_0_0_0_0"]
 
 
 async def test_a_name_is_given_once_and_is_free_again_after_a_withdrawal(tmp_path: Path) -> None:

@@ -1,10 +1,8 @@
-"""Whole histories: invented ones, and what a real cluster had in its znodes."""
+"""Whole histories of a queue, invented; those of a real cluster are in tests/clickhouse_18."""
 
-import json
 import random
 from collections.abc import Iterable
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -20,34 +18,9 @@ from replica.selection import Limits, select
 
 T = TypeVar("T")
 
-REAL_STATES = [
-    json.loads(line)
-    for line in (Path(__file__).parents[1] / "data/clickhouse-18.16/queue_states.jsonl").read_text().splitlines()
-]
-
 
 def data_parts(parts: Any) -> list[PartName]:
     return [part for part in parts if not part.is_fake_drop_range]
-
-
-@pytest.mark.parametrize(
-    "state", REAL_STATES, ids=[f"{state['scenario']}-{state['moment']}-{state['table']}" for state in REAL_STATES]
-)
-def test_real_znodes_give_the_parts_that_the_servers_had(state: dict[str, Any]) -> None:
-    expected_later = []
-    for replica in state["replicas"].values():
-        queue = ReplicationQueue(map(PartName.parse, replica["parts"]))
-        for znode_name, text in replica["queue"].items():
-            queue.insert(znode_name, LogEntry.parse(text))
-        queue.check_invariant()
-        if replica["active"] is not None:
-            assert sorted(map(str, queue.current_parts)) == replica["active"]
-        for number, text in enumerate(replica["log_not_pulled"]):
-            queue.insert(f"queue-9{number:09}", LogEntry.parse(text))
-        queue.check_invariant()
-        expected_later.append(data_parts(queue.virtual_parts))
-    # Whatever a replica has not done yet: once it has, all have the same.
-    assert all(parts == expected_later[0] for parts in expected_later)
 
 
 numbers = st.integers(0, 999)

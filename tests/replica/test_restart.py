@@ -10,7 +10,7 @@ import pytest
 
 from coordinator.api import Create
 from replica.background import restart
-from replica.background.attach import check_up_parts
+from replica.background.attach import check_up_parts, fetch_missing_parts
 from replica.background.restart import keep_active
 from replica.errors import ReplicaIsAlreadyActive
 from replica.log_entry import LogEntry
@@ -93,7 +93,7 @@ async def test_it_is_active_before_it_reads_queue_or_log(r1: IdleReplica) -> Non
 
 async def test_the_queue_comes_from_the_znodes_and_not_from_the_disk(r1: IdleReplica) -> None:
     await publish(r1, "0_7_7_0")
-    await r1.session.create(f"{MINE}/parts/0_0_0_0")
+    await publish(r1, "0_0_0_0", registered=True)
     for part in ("0_2_2_0", "0_1_1_0"):
         await r1.session.create(f"{MINE}/queue/queue-", fetch_of(part).to_text().encode(), sequential=True)
     await r1.session.create(f"{ROOT}/log/log-", fetch_of("0_3_3_0").to_text().encode(), sequential=True)
@@ -185,7 +185,7 @@ async def test_a_registered_part_that_is_missing_is_fetched_again(r1: IdleReplic
     for missing in ("0_5_5_0", "0_1_1_0"):  # the second is covered by a part that is here: its znode is stale
         await r1.session.create(f"{MINE}/parts/{missing}")
     stat = await r1.session.exists(f"{MINE}/parts/0_5_5_0")
-    await check_up_parts(r1.state, r1.session)
+    await fetch_missing_parts(r1.state, r1.session)
     (name,) = await r1.session.children(f"{MINE}/queue")
     entry = LogEntry.parse((await r1.session.get(f"{MINE}/queue/{name}"))[0].decode())
     assert stat is not None
@@ -193,17 +193,17 @@ async def test_a_registered_part_that_is_missing_is_fetched_again(r1: IdleReplic
     assert await r1.session.children(f"{MINE}/parts") == ["0_0_1_1"]
 
 
-async def test_an_outdated_part_does_not_make_up_for_a_missing_one(r1: IdleReplica) -> None:
+async def test_a_part_whose_commit_is_not_decided_yet_is_not_missing(r1: IdleReplica) -> None:
     await publish(r1, "0_0_0_0", active=False, registered=True)
-    await check_up_parts(r1.state, r1.session)
-    assert len(await r1.session.children(f"{MINE}/queue")) == 1
+    await fetch_missing_parts(r1.state, r1.session)
+    assert await r1.session.children(f"{MINE}/queue") == []
 
 
 async def test_only_parts_that_nothing_registered_covers_are_detached(r1: IdleReplica, cluster: Cluster) -> None:
     await publish(r1, "0_0_0_0", "0_1_1_0", "0_5_5_0", "0_6_6_0")
     await publish(r1, "0_0_1_1", registered=True)
     await publish(r1, "0_5_6_1")
-    await check_up_parts(r1.state, r1.session)
+    await check_up_parts(r1.state, r1.session, forced=True)
     folder = cluster.folder / "r1" / "data" / "default" / "t"
     assert names_in(folder / "detached") == ["ignored_0_5_5_0", "ignored_0_5_6_1", "ignored_0_6_6_0"]
     assert all((path / "data.arrow").exists() for path in (folder / "detached").iterdir())

@@ -258,6 +258,11 @@ def test_unknown_settings_and_wrong_values_are_refused() -> None:
             MergeTreeSettings.from_text({"index_granularity": value})
     with pytest.raises(BadArguments):
         MergeTreeSettings.from_text({"index_granularity": "0"})
+    for value in ("-0.5", "half", "", "1e3", ".5", "1."):
+        with pytest.raises(BadArguments, match="takes a number like"):
+            MergeTreeSettings.from_text({"replicated_max_ratio_of_wrong_parts": value})
+    ratios = [MergeTreeSettings.from_text({"replicated_max_ratio_of_wrong_parts": each}) for each in ("1", "0.25")]
+    assert [each.replicated_max_ratio_of_wrong_parts for each in ratios] == [1.0, 0.25]
 
 
 def test_a_sorting_key_has_a_line_of_its_own_only_beside_another_primary_key() -> None:

@@ -11,16 +11,31 @@ from typing import Any
 import pytest
 
 from coordinator.api import SessionLost
-from replica.commands import CreateTable, DescribeTable, OptimizeTable
-from replica.errors import BadArguments, ChecksumDoesntMatch, KeeperException, UnknownTable
+from replica.commands import AlterSettings, CreateTable, DescribeTable, OptimizeTable, ShowCreateTable
+from replica.errors import BadArguments, CannotGetCreateTableQuery, ChecksumDoesntMatch, KeeperException, UnknownTable
 from replica.part_log import MOST_EVENTS, PartEventType
 from replica.partition import PartitionKey
 from replica.schema import TableSchema
+from replica.settings import SETTINGS
 from replica.system_tables import SYSTEM_TABLES
 from replica.zookeeper_log import MOST_CHILDREN, MOST_ROWS, Children, Get, Multi, ZooKeeperLog
 from tests.replica.cluster import QUICK_CLEANUP, ROOT, Cluster, DirectTransfer, Replica, eventually, rows
 
-CLICKHOUSE = json.loads((Path(__file__).parent.parent / "data/clickhouse-26.9/system_columns.json").read_text())
+DATA = Path(__file__).parent.parent / "data/clickhouse-26.9"
+CLICKHOUSE = json.loads((DATA / "system_columns.json").read_text())
+CLICKHOUSE_SETTINGS = json.loads((DATA / "replicated_merge_tree_settings.json").read_text())
+
+SETTINGS_COLUMNS = (
+    *("name", "value", "default", "changed", "description", "min", "max", "disallowed_values", "readonly", "type"),
+    *("is_obsolete", "tier"),
+)
+OTHER_DEFAULTS = {
+    "fsync_after_insert",  # docs/differences.md
+    # The data come from the engine as a library, which has a pool and a disk of another kind than a server.
+    "old_parts_lifetime",
+    "number_of_free_entries_in_pool_to_lower_max_size_of_merge",
+    "number_of_free_entries_in_pool_to_execute_mutation",
+}
 
 # Tables that the data above could not be taken from. Of an Enum only its width counts.
 PART_LOG = """
@@ -84,6 +99,16 @@ def test_columns_of_the_logs(table: str, text: str) -> None:
     columns = SYSTEM_TABLES[table].columns.columns
     shown = [f"{column.name} {re.sub('(?<=Enum8|num16)[(][^)]*[)]', '', column.type)}" for column in columns]
     assert shown == [each.strip() for each in text.split("/")]
+
+
+def test_columns_and_types_of_the_settings() -> None:
+    """Types as in 26.9, and its defaults but for those that docs/differences.md names."""
+    theirs = {name: (default, type) for name, default, type in CLICKHOUSE_SETTINGS}
+    ours = {each.name: (str(each.default), each.type) for each in SETTINGS.values()}
+    assert {name for name in ours if ours[name][1] != theirs[name][1]} == set()
+    assert {name for name in ours if ours[name] != theirs[name]} <= OTHER_DEFAULTS
+    columns = SYSTEM_TABLES["replicated_merge_tree_settings"].columns.columns
+    assert tuple(column.name for column in columns) == SETTINGS_COLUMNS
 
 
 async def test_every_table_can_be_scanned_and_described(cluster: Cluster) -> None:
@@ -398,3 +423,25 @@ def test_zookeeper_log_is_bounded_in_rows_and_in_children() -> None:
             call.result = [None] * 99
     assert sum(message.rows for message in log) == MOST_ROWS
     assert len(list(log)) == 100
+
+
+# --- settings ------------------------------------------------------------------------------------------------
+
+
+async def test_settings_tell_their_limits_and_a_table_what_it_has_altered(cluster: Cluster) -> None:
+    r1 = await started(cluster, "r1")
+    settings = {row["name"]: row for row in await table_of(r1, "merge_tree_settings")}
+    assert list(settings) == list(SETTINGS)
+    assert settings["index_granularity"]["readonly"] == 1
+    shown = {name: settings["old_parts_lifetime"][name] for name in ("value", "default", "changed", "type", "min")}
+    assert shown == {"value": "480", "default": "480", "changed": 0, "type": "Seconds", "min": None}
+    await r1.server.execute(AlterSettings("default", "t", {"old_parts_lifetime": "7"}))
+    (row,) = await table_of(r1, "tables")
+    assert row["engine_full"].endswith(", old_parts_lifetime = 7, index_granularity = 8192")
+    assert row["create_table_query"].startswith("CREATE TABLE default.t (`k` UInt64, `v` String) ENGINE = Repl")
+    (shown,) = await r1.server.execute(ShowCreateTable("default", "t"))
+    assert "old_parts_lifetime = 7" in shown["statement"]
+    with pytest.raises(CannotGetCreateTableQuery, match=r"default\.u does not exist"):
+        await r1.server.execute(ShowCreateTable("default", "u"))
+    with pytest.raises(UnknownTable, match="no metadata"):
+        await r1.server.execute(ShowCreateTable("system", "parts"))

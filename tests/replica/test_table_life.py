@@ -207,7 +207,7 @@ async def test_a_broken_part_is_detached_and_fetched_again(cluster: Cluster) -> 
 
 async def test_an_unregistered_part_is_detached_not_deleted(cluster: Cluster) -> None:
     r1 = await cluster.start("r1")
-    await cluster.create_table()
+    await cluster.create_table(settings={"replicated_max_ratio_of_wrong_parts": "1"})
     await r1.insert(rows(2))
     await cluster.stop("r1")
     folder = cluster.folder / "r1" / "data" / "default" / "t"
