@@ -111,6 +111,98 @@ AlterCommand = AlterSettings
 
 
 @dataclass(frozen=True, slots=True)
+class DropPartition:
+    """ALTER TABLE … DROP or DETACH PARTITION, TRUNCATE TABLE: no rows.
+
+    `partition` is the text of a value, `partition_id` an id; both empty: every partition. `alter_sync`, here and
+    below: 0 answers when it is in the log, 1 when this replica has carried it out, 2 when all have.
+    """
+
+    database: str
+    table: str
+    partition: str = ""
+    partition_id: str = ""
+    detach: bool = False
+    alter_sync: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DropPart:
+    """ALTER TABLE … DROP or DETACH PART: no rows."""
+
+    database: str
+    table: str
+    part: str
+    detach: bool = False
+    alter_sync: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class AttachPartition:
+    """ALTER TABLE … ATTACH PARTITION, or PART where `part` names one, from this server's `detached/`; no rows."""
+
+    database: str
+    table: str
+    partition: str = ""
+    partition_id: str = ""
+    part: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DropDetached:
+    """ALTER TABLE … DROP DETACHED PARTITION, or PART where `part` names a folder in `detached/`; no rows."""
+
+    database: str
+    table: str
+    partition: str = ""
+    partition_id: str = ""
+    part: str = ""
+    allow_drop_detached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetPartition:
+    """ALTER TABLE … FORGET PARTITION: its block numbers begin anew; no rows."""
+
+    database: str
+    table: str
+    partition: str = ""
+    partition_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacePartition:
+    """ALTER TABLE … REPLACE PARTITION FROM, or ATTACH PARTITION FROM unless `replace`: no rows."""
+
+    database: str
+    table: str
+    from_database: str
+    from_table: str
+    partition: str = ""
+    partition_id: str = ""
+    replace: bool = True
+    alter_sync: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class MovePartition:
+    """ALTER TABLE … MOVE PARTITION TO TABLE: no rows."""
+
+    database: str
+    table: str
+    to_database: str
+    to_table: str
+    partition: str = ""
+    partition_id: str = ""
+    alter_sync: int = 1
+
+
+PartitionCommand = (
+    DropPartition | DropPart | AttachPartition | DropDetached | ForgetPartition | ReplacePartition | MovePartition
+)
+
+
+@dataclass(frozen=True, slots=True)
 class DropReplica:
     """SYSTEM DROP REPLICA: takes the znodes of `replica`, another one of the table that is not active; no rows."""
 
@@ -174,7 +266,7 @@ class RestoreReplica:
 
 SystemCommand = DropReplica | SwitchAction | SyncReplica | RestartReplica | RestoreReplica
 Question = DescribeTable | ShowCreateTable | ListTables
-Command = CreateTable | DropTable | Question | OptimizeTable | AlterCommand | SystemCommand
+Command = CreateTable | DropTable | Question | OptimizeTable | AlterCommand | PartitionCommand | SystemCommand
 
 # --- inserts -------------------------------------------------------------------------------------------------
 
@@ -283,6 +375,7 @@ _KINDS: dict[str, type[Any]] = {
     for kind in (
         *(CreateTable, DropTable, DescribeTable, ShowCreateTable, OptimizeTable, ListTables),
         *(AlterSettings, DropReplica, SwitchAction, SyncReplica, RestartReplica, RestoreReplica),
+        *(DropPartition, DropPart, AttachPartition, DropDetached, ForgetPartition, ReplacePartition, MovePartition),
         *(InsertOptions, BlockOutcome),
     )
 }

@@ -28,6 +28,7 @@ from replica.commands import (
     InsertOptions,
     ListTables,
     OptimizeTable,
+    PartitionCommand,
     RestartReplica,
     RestoreReplica,
     ShowCreateTable,
@@ -139,7 +140,9 @@ class Server:
         await table.load()
         assert self._tasks is not None
         definition = table.definition
+        assert self._share is not None
         self._tables[definition.database, definition.table] = table
+        self._share.tables[definition.database, definition.table] = table.state
         address, _, port = self._interserver_address.rpartition(":")
         host = Host(address, int(port), self._config.tcp_port, definition.database, definition.table)
         table.begin(self._tasks, host, self._identifier, forced=forced)
@@ -182,6 +185,9 @@ class Server:
                 return await self.table(command.database, command.table).optimize(command)
             case ListTables():
                 return self._list_tables()
+            case _ if isinstance(command, PartitionCommand):
+                await self.table(command.database, command.table).alter_partition(command)
+                return []
             case _:
                 raise BadArguments(f"This server does not know the command {command!r}")
 
@@ -212,6 +218,8 @@ class Server:
             table = self.table(command.database, command.table)
             await self._catalog.mark_dropped(table.definition)
             del self._tables[command.database, command.table]
+            assert self._share is not None
+            del self._share.tables[command.database, command.table]
             await table.shut_down(TableIsDropped(f"Table {table.state.full_name} is dropped"))
             self._drops.begin(table.definition)
         await self._drops.wait(command.database, command.table)

@@ -238,6 +238,8 @@ class ServerSettings:
     insert_keeper_retry_initial_backoff_ms: int = 100
     insert_keeper_retry_max_backoff_ms: int = 10_000
     replicated_fetches_timeout_seconds: float = 60.0
+    lock_acquire_timeout: float = 120.0  # seconds that DROP PARTITION waits for a block number of another kind
+    replication_wait_for_inactive_replica_timeout: float = 120.0  # seconds, with alter_sync = 2
     receive_timeout: float = 300.0  # seconds that SYSTEM SYNC REPLICA waits
 
     @property

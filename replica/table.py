@@ -16,14 +16,15 @@ import pyarrow as pa
 from coordinator.api import CoordinationError, CoordinatorUnreachable, Delete
 from replica.background.attach import check_up_parts
 from replica.background.restart import keep_active
-from replica.commands import BlockOutcome, CreateTable, InsertOptions, OptimizeTable, SyncMode
+from replica.commands import BlockOutcome, CreateTable, InsertOptions, OptimizeTable, PartitionCommand, SyncMode
 from replica.dedup.tokens import SourceToken
 from replica.environment import PartFiles
-from replica.errors import BadDataPartName, ClickHouseError, KeeperException, TimeoutExceeded
+from replica.errors import BadDataPartName, ClickHouseError, KeeperException, NoSuchDataPart, TimeoutExceeded
 from replica.insert.sink import insert_block, insert_tokens
 from replica.macros import expanded
 from replica.optimize import Optimize
 from replica.part_name import PartName
+from replica.partition_commands import carry_out
 from replica.partition_id import check_partition_id
 from replica.registration import add_later_znodes, create_or_join
 from replica.restoration import check_registered
@@ -151,6 +152,7 @@ class ReplicatedTable:
     async def _optimize(self, asked: Optimize) -> list[dict[str, str]]:
         with self._told_as_keeper_exception("OPTIMIZE"):
             assigned = await self.state.optimizer().optimize(asked)
+            await self.state.puller().pull()  # what the queue does not know from here on was dropped
         await self._wait_for([each.new_part for each in assigned if each.new_part is not None])
         return [
             {"partition_id": each.partition_id, "new_part": str(each.new_part or ""), "reason": each.reason}
@@ -161,6 +163,11 @@ class ReplicatedTable:
         """SYSTEM SYNC REPLICA. Raises as `sync_replica`, and KeeperException."""
         with self._told_as_keeper_exception("SYNC REPLICA"):
             await self.state.requests.wait_for(sync_replica(self.state, mode))
+
+    async def alter_partition(self, command: PartitionCommand) -> None:
+        """Carry out a statement about whole partitions or parts. Raises as `carry_out`, but KeeperException."""
+        with self._told_as_keeper_exception("ALTER"):
+            await self.state.requests.wait_for(carry_out(self.state, command))
 
     async def drop_replica(self, name: str) -> None:
         """SYSTEM DROP REPLICA. Raises BadArguments, TableWasNotDropped, TableIsReadOnly and KeeperException."""
@@ -190,11 +197,9 @@ class ReplicatedTable:
         queue = self.state.queue
         try:
             async with asyncio.timeout(_OPTIMIZE_SECONDS):
-                await self.state.wait_for_progress(
-                    lambda: all(queue.current_parts.containing(part) is not None for part in parts)
-                )
+                await self.state.wait_for_progress(lambda: not queue.still_to_make(parts))
         except TimeoutError:
-            waiting = ", ".join(str(part) for part in parts if queue.current_parts.containing(part) is None)
+            waiting = ", ".join(map(str, queue.still_to_make(parts)))
             raise TimeoutExceeded(
                 f"The merges are in the log, but {waiting} is not done after {_OPTIMIZE_SECONDS} s"
             ) from None
@@ -204,14 +209,26 @@ class ReplicatedTable:
         state = self.state
         schema = state.structure.schema
         names = list(schema.names) if columns is None else [schema.column(name).name for name in columns]
-        parts = [part.name for part in state.store.active_parts()]
+        parts, files = await self._files_of_active_parts()
         empty = schema.arrow_schema.empty_table().select(names)
         with state.reading(*parts):
-            files = [await state.store.files(part) for part in parts]
             tables = await state.environment.workers.run(
                 "scan", lambda: [state.store.decode(each).select(names) for each in files]
             )
         return pa.concat_tables([empty, *tables])
+
+    async def _files_of_active_parts(self) -> tuple[list[PartName], list[PartFiles]]:
+        """Those of one moment. When parts are dropped and deleted on the way, it is a later moment."""
+        store = self.state.store
+        while True:
+            parts = store.active_parts()
+            names = [part.name for part in parts]
+            try:
+                return names, [await store.files(name) for name in names]
+            except NoSuchDataPart:
+                if store.active_parts() == parts:
+                    with self.state.reading(*names):
+                        raise
 
     async def send_part(self, part_name: str) -> PartFiles:
         """A part in any state but temporary, for another replica.

@@ -45,6 +45,7 @@ class ServerShare:
     part_log: PartLog = field(default_factory=PartLog)
     events: ProfileEvents = field(default_factory=ProfileEvents)
     metrics: CurrentMetrics = field(default_factory=CurrentMetrics)
+    tables: dict[tuple[str, str], TableState] = field(default_factory=dict)
 
 
 class TableState:

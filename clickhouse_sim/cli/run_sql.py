@@ -40,7 +40,15 @@ from clickhouse_sim.sql.run import (
 from clickhouse_sim.sql.select import Answer, Query
 from clickhouse_sim.sql.show import ExistsTable, ShowTables
 from clickhouse_sim.sql.statements import Question, Statement, first_words, parse_statements
-from replica.commands import AlterSettings, CreateTable, DescribeTable, DropTable, ShowCreateTable, SystemCommand
+from replica.commands import (
+    AlterSettings,
+    CreateTable,
+    DescribeTable,
+    DropTable,
+    PartitionCommand,
+    ShowCreateTable,
+    SystemCommand,
+)
 
 
 def run_sql(text: str, folder: Path, replica: str | None, renderer: Renderer) -> None:
@@ -102,7 +110,7 @@ def _insert(
 
 
 def _ask(
-    statement: Question | Optimization | SystemCommand,
+    statement: Question | Optimization | PartitionCommand | SystemCommand,
     name: str,
     client: EndpointClient,
     renderer: Renderer,
@@ -118,6 +126,9 @@ def _ask(
             _show(exists(statement, client), renderer)
         case DescribeTable() | ShowCreateTable():
             _show(describe(statement, client), renderer)
+        case _ if isinstance(statement, PartitionCommand):
+            client.execute(statement)
+            narrate(f"Done on {name}; the log brings it to the other replicas.")
         case _:
             client.execute(statement)
             narrate(f"Done on {name}; a SYSTEM statement is for one server only.")

@@ -64,6 +64,8 @@ class PartCommit:
         self._retries = KeeperRetries(state.server.settings)
         self._duplicates: dict[DeduplicationHash, _Known] = {}
         self._rewrites = 0
+        # A part from detached/ is nowhere else, so a crash must not find it among what is temporary.
+        self._folder_again = temporary.folder if piece.detached_folder else ""
         self.error_code = 0
 
     async def run(self) -> PartOutcome:
@@ -104,7 +106,7 @@ class PartCommit:
         try:
             await session.multi_checked(self._commit_operations(part, taken))
         except MultiFailed as failure:
-            self._temporary = await state.store.withdraw(part, piece.image)
+            self._temporary = await state.store.withdraw(part, piece.image, self._folder_again)
             return await self._refused(session, taken, failure)
         except SessionLost:
             return await self._find_out(part, taken)
@@ -112,12 +114,14 @@ class PartCommit:
 
     def _commit_operations(self, part: StoredPart, lock: BlockNumberLock) -> list[Operation]:
         znodes, name = self._state.znodes, str(part.name)
+        attaches = bool(self.piece.detached_folder)
         entry = LogEntry(
-            type=EntryType.GET_PART,
+            type=EntryType.ATTACH_PART if attaches else EntryType.GET_PART,
             create_time=int(self._state.now()),
             source_replica=znodes.name,
             block_id="" if self.piece.is_async else ",".join(self.piece.block_ids),
             new_part=part.name,
+            part_checksum=part.header.total if attaches else "",
         )
         return [
             Create(f"{znodes.table.log}/log-", entry.to_text().encode(), sequential=True),
@@ -157,7 +161,7 @@ class PartCommit:
                 return self._unknown(part)
         if applied:
             return self._stored(part, lock)
-        self._temporary = await self._state.store.withdraw(part, self.piece.image)
+        self._temporary = await self._state.store.withdraw(part, self.piece.image, self._folder_again)
         raise _TryAgain("the session was lost before the commit was applied")
 
     # --- ids that are there already ----------------------------------------------------------------------------
@@ -220,12 +224,19 @@ class PartCommit:
         return self._outcome(InsertStatus.STORED, part_name=str(part.name), warning=lock.warning)
 
     async def _duplicate(self) -> PartOutcome:
-        await self._state.store.discard(self._temporary)
+        await self._put_away()
         return self._outcome(InsertStatus.DUPLICATE, part_name=self._duplicate_of(), removed_rows=self.piece.rows)
 
     async def _not_stored(self, error: str) -> PartOutcome:
-        await self._state.store.discard(self._temporary)
+        await self._put_away()
         return self._outcome(InsertStatus.NOT_STORED, error=error)
+
+    async def _put_away(self) -> None:
+        store, detached_folder = self._state.store, self.piece.detached_folder
+        if detached_folder:
+            await store.detached.take_in(self._temporary.folder, detached_folder)
+        else:
+            await store.discard(self._temporary)
 
     def _unknown(self, part: StoredPart) -> PartOutcome:
         # The only copy stays: if the commit was applied, its ids would refuse the rows for ever.

@@ -133,7 +133,7 @@ async def _store(state: TableState, pieces: Sequence[Piece], started: float) -> 
         else:
             commit = PartCommit(state, piece, temporary)
             outcomes.append(await commit.run())
-            _tell(state, commit, outcomes[-1], started)
+            tell_part_log(state, commit, outcomes[-1], started)
     return tuple(outcomes)
 
 
@@ -154,7 +154,7 @@ def _not_stored(piece: Piece, error: str) -> PartOutcome:
     return PartOutcome(partition_id=piece.partition_id, status=InsertStatus.NOT_STORED, rows=piece.rows, error=error)
 
 
-def _tell(state: TableState, commit: PartCommit, outcome: PartOutcome, started: float) -> None:
+def tell_part_log(state: TableState, commit: PartCommit, outcome: PartOutcome, started: float) -> None:
     """Tell the part log how the piece ended."""
     piece = commit.piece
     error, exception = {

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clickhouse_sim.simulation.history import DESTRUCTIVE, FORGETFUL, Plan, simulate
+from clickhouse_sim.simulation.history import DESTRUCTIVE, DROPPING, FORGETFUL, Plan, simulate
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -48,6 +48,14 @@ def test_parts_are_rewritten_in_every_step_of_an_upgrade() -> None:
         rewritten[" ".join(sorted(set(report.deduplication_versions.values())))] += report.rewritten_parts
     assert len(rewritten) >= 3
     assert all(rewritten.values())
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_partitions_come_and_go_as_the_log_says(seed: int) -> None:
+    report = simulate(seed, DROPPING)
+    assert len(report.acknowledged) == 60
+    assert report.partition_entries > 5
+    assert report.forgotten_ids > 10
 
 
 def test_replicas_that_are_down_for_long_are_lost_and_clone() -> None:
