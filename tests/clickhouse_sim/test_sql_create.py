@@ -6,7 +6,7 @@ import pytest
 
 from clickhouse_sim.sql.show import ShowTables
 from clickhouse_sim.sql.statements import parse_statements, parse_table_name
-from replica.commands import ColumnDefinition, CreateTable, DescribeTable
+from replica.commands import ColumnDefinition, CreateTable, DescribeTable, Engine
 from replica.errors import ClickHouseError
 
 
