@@ -92,7 +92,7 @@ class _Play:
             assert outcome.status is InsertStatus.DUPLICATE, earlier
 
     async def _check_rows(self, blocks: int) -> None:
-        """Every block is there; each try that broke off may have left one more of a part before its id was written."""
+        """Every block is there; a try that broke off may have left a part whose id was not written yet."""
         keys = Counter((await self._server.scan("default", "t", ["k"]))["k"].to_pylist())
         assert set(keys) == set(range(blocks * ROWS_PER_BLOCK))
         for key, times in keys.items():
