@@ -25,9 +25,16 @@ class ColumnDefinition:
     default: str | None = None
 
 
+class Engine(StrEnum):
+    """The engine of a table."""
+
+    REPLICATED_MERGE_TREE = "ReplicatedMergeTree"
+    MERGE_TREE = "MergeTree"
+
+
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """CREATE TABLE … ENGINE = ReplicatedMergeTree(zookeeper_path, replica_name).
+    """CREATE TABLE … ENGINE = ReplicatedMergeTree(zookeeper_path, replica_name), or MergeTree, which has neither.
 
     Expressions are ClickHouse text; an empty `partition_by` means no partitions, an empty `primary_key` the
     sorting key. `zookeeper_path` and `replica_name` still hold their macros (`{shard}`, `{replica}`,
@@ -45,6 +52,7 @@ class CreateTable:
     settings: Mapping[str, str] = field(default_factory=dict)
     if_not_exists: bool = False
     uuid: str = ""
+    engine: Engine = Engine.REPLICATED_MERGE_TREE
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,6 +407,7 @@ def from_json(text: str | bytes) -> Any:
         kind = _KINDS[record.pop("kind")]
         if kind is CreateTable:
             record["columns"] = tuple(ColumnDefinition(**column) for column in record["columns"])
+            record["engine"] = Engine(record.get("engine", Engine.REPLICATED_MERGE_TREE))
         if kind is OptimizeTable:
             record["deduplicate_by"] = tuple(record["deduplicate_by"])
         if kind is AlterSettings:

@@ -25,6 +25,7 @@ from replica.commands import (
     DescribeTable,
     DropReplica,
     DropTable,
+    Engine,
     InsertOptions,
     ListTables,
     OptimizeTable,
@@ -50,14 +51,15 @@ from replica.errors import (
     UnknownTable,
 )
 from replica.insert.retries import KeeperRetries
+from replica.plain_table import PlainTable
 from replica.pools import Pools
 from replica.quoting import did_you_mean
 from replica.restoration import check_restorable, put_parts_aside
 from replica.session import SessionKeeper
 from replica.settings import ServerSettings
+from replica.stored_table import ServerShare
 from replica.system_tables import SYSTEM_TABLES, Asked, scan_system_table, system_table
 from replica.table import ReplicatedTable
-from replica.table_state import ServerShare
 from replica.znodes import Host
 from replica.zookeeper_log import ZooKeeperLog
 
@@ -80,6 +82,9 @@ class ServerConfig:
         return {"shard": self.shard, "replica": self.name}
 
 
+Table = ReplicatedTable | PlainTable
+
+
 class Server:
     """A server; `run` brings it up. What it is asked before `started` is set waits or is refused."""
 
@@ -87,7 +92,7 @@ class Server:
         self._environment = environment
         self._config = config
         self._catalog = Catalog(environment.disk)
-        self._tables: dict[tuple[str, str], ReplicatedTable] = {}
+        self._tables: dict[tuple[str, str], Table] = {}
         self._one_definition_at_a_time = asyncio.Lock()
         self._share: ServerShare | None = None
         self._tasks: asyncio.TaskGroup | None = None
@@ -112,7 +117,7 @@ class Server:
                     self._drops.begin(definition)
                 forced = await take_force_flag(environment.disk)
                 for definition in await self._catalog.load():
-                    await self._start(ReplicatedTable(self._share, definition, self._config.macros), forced=forced)
+                    await self._start(self._table_of(definition), forced=forced)
                 self.started.set()
         finally:
             await environment.transfer.stop()
@@ -136,12 +141,24 @@ class Server:
             value = value << 32 | self._environment.chance.choose("random bits", range(1 << 32))
         return value
 
-    async def _start(self, table: ReplicatedTable, *, forced: bool = False) -> None:
+    def _table_of(self, definition: CreateTable) -> Table:
+        """Raises the ClickHouseError of whatever is wrong in the definition."""
+        assert self._share is not None
+        match definition.engine:
+            case Engine.MERGE_TREE:
+                return PlainTable(self._share, definition)
+            case Engine.REPLICATED_MERGE_TREE:
+                return ReplicatedTable(self._share, definition, self._config.macros)
+
+    async def _start(self, table: Table, *, forced: bool = False) -> None:
         await table.load()
         assert self._tasks is not None
         definition = table.definition
         assert self._share is not None
         self._tables[definition.database, definition.table] = table
+        if isinstance(table, PlainTable):
+            table.begin(self._tasks)
+            return
         self._share.tables[definition.database, definition.table] = table.state
         address, _, port = self._interserver_address.rpartition(":")
         host = Host(address, int(port), self._config.tcp_port, definition.database, definition.table)
@@ -166,10 +183,10 @@ class Server:
                     table.state.switch(command.action, stop=command.stop)
                 return []
             case SyncReplica():
-                await self.table(command.database, command.table).sync(command.mode)
+                await self.replicated_table(command.database, command.table).sync(command.mode)
                 return []
             case DropReplica():
-                await self.table(command.database, command.table).drop_replica(command.replica)
+                await self.replicated_table(command.database, command.table).drop_replica(command.replica)
                 return []
             case RestartReplica():
                 await self._restart(command)
@@ -186,7 +203,7 @@ class Server:
             case ListTables():
                 return self._list_tables()
             case _ if isinstance(command, PartitionCommand):
-                await self.table(command.database, command.table).alter_partition(command)
+                await self.replicated_table(command.database, command.table).alter_partition(command)
                 return []
             case _:
                 raise BadArguments(f"This server does not know the command {command!r}")
@@ -205,8 +222,9 @@ class Server:
             if not definition.table:
                 raise BadArguments("A table needs a name")
             definition = replace(definition, if_not_exists=False, uuid=definition.uuid or self._new_uuid())
-            table = ReplicatedTable(self._share, definition, self._config.macros)
-            await self._register(table)
+            table = self._table_of(definition)
+            if isinstance(table, ReplicatedTable):
+                await self._register(table)
             await self._catalog.add(definition)
             await self._start(table)
 
@@ -219,7 +237,7 @@ class Server:
             await self._catalog.mark_dropped(table.definition)
             del self._tables[command.database, command.table]
             assert self._share is not None
-            del self._share.tables[command.database, command.table]
+            self._share.tables.pop((command.database, command.table), None)
             await table.shut_down(TableIsDropped(f"Table {table.state.full_name} is dropped"))
             self._drops.begin(table.definition)
         await self._drops.wait(command.database, command.table)
@@ -227,21 +245,21 @@ class Server:
     async def _alter_settings(self, command: AlterSettings) -> None:
         async with self._one_definition_at_a_time:
             table = self.table(command.database, command.table)
-            table.state.writable_session()  # ClickHouse refuses any ALTER of a read-only table
+            table.state.check_alterable()  # ClickHouse refuses any ALTER of a read-only table
             definition = altered(table.definition, command)
             await self._catalog.add(definition)
-            table.state.change_settings(definition)
+            await table.alter_settings(definition)
 
     async def _restart(self, command: RestartReplica) -> None:
         async with self._one_definition_at_a_time:
-            table = self.table(command.database, command.table)
+            table = self.replicated_table(command.database, command.table)
             await table.shut_down(TableIsBeingRestarted(f"Table {table.state.full_name} is restarting: try again"))
             assert self._share is not None
             await self._start(ReplicatedTable(self._share, table.definition, self._config.macros))
 
     async def _restore(self, command: RestoreReplica) -> None:
         async with self._one_definition_at_a_time:
-            table = self.table(command.database, command.table)
+            table = self.replicated_table(command.database, command.table)
             await check_restorable(table.state)
             await table.shut_down(TableIsBeingRestarted(f"Table {table.state.full_name} is restored: try again"))
             assert self._share is not None
@@ -253,7 +271,7 @@ class Server:
                 await self._start(restored)
         await restored.wait_restored()
 
-    def _meant(self, command: SwitchAction) -> list[ReplicatedTable]:
+    def _meant(self, command: SwitchAction) -> list[Table]:
         if command.table:
             return [self.table(command.database, command.table)]
         return [table for _, table in sorted(self._tables.items())]
@@ -297,8 +315,8 @@ class Server:
 
     def _list_tables(self) -> list[dict[str, Any]]:
         own = [
-            {"database": database, "name": name, "engine": "ReplicatedMergeTree"}
-            for database, name in sorted(self._tables)
+            {"database": database, "name": name, "engine": str(table.definition.engine)}
+            for (database, name), table in sorted(self._tables.items())
         ]
         system = [{"database": "system", "name": name, "engine": "System"} for name in sorted(SYSTEM_TABLES)]
         return own + system
@@ -329,7 +347,7 @@ class Server:
         states = [each.state for _, each in sorted(self._tables.items())]
         return Asked(self._config.name, self._config.macros, self._share, states, paths)
 
-    def table(self, database: str, name: str) -> ReplicatedTable:
+    def table(self, database: str, name: str) -> Table:
         """Raises UnknownTable."""
         try:
             return self._tables[database, name]
@@ -337,11 +355,18 @@ class Server:
             known = [each for _, each in self._tables]
             raise UnknownTable(f"Table {database}.{name} does not exist.{did_you_mean(name, known)}") from None
 
+    def replicated_table(self, database: str, name: str) -> ReplicatedTable:
+        """Raises UnknownTable, and BadArguments for a table of another engine."""
+        table = self.table(database, name)
+        if not isinstance(table, ReplicatedTable):
+            raise BadArguments(f"Table {table.state.full_name} ({table.definition.uuid}) is not replicated")
+        return table
+
     # --- other replicas --------------------------------------------------------------------------------------
 
     async def send_part(self, request: PartRequest) -> PartFiles:
         """A part for another replica. Raises NoSuchDataPart, BadDataPartName."""
         for _, table in sorted(self._tables.items()):
-            if table.state.znodes.root == request.replica_path:
+            if isinstance(table, ReplicatedTable) and table.state.znodes.root == request.replica_path:
                 return await table.send_part(request.part_name)
         raise NoSuchDataPart(f"No table of this server is {request.replica_path[:200]!r}")

@@ -92,6 +92,9 @@ class MergeTreeSettings:
     replicated_deduplication_window_seconds: int = _setting(
         3600, "and no block id that is so much older than the newest"
     )
+    non_replicated_deduplication_window: int = _setting(
+        0, "so many block ids are kept by a MergeTree table, in its own log; 0: no deduplication there"
+    )
     replicated_deduplication_window_for_async_inserts: int = _setting(
         10000, "so many ids stay in `async_blocks`, which only older versions of deduplication write"
     )

@@ -87,7 +87,9 @@ class SimulatedCluster:
         queues = {}
         for name in self.world.running:
             with contextlib.suppress(UnknownTable):
-                queues[name] = list(self.server(name).table(DEFAULT_DATABASE, self._table_name).state.queue)
+                queues[name] = list(
+                    self.server(name).replicated_table(DEFAULT_DATABASE, self._table_name).state.queue
+                )
         return queues
 
     async def is_quiet(self, session: Session) -> bool:

@@ -1,7 +1,7 @@
 """One inserted block: checked, split by partition, hashed once, written, and committed piece by piece.
 
-ClickHouse: ReplicatedMergeTreeSink.cpp, `consume`. A block is not atomic over its partitions: pieces are
-committed one after another, and the first that fails ends the block. Deduplication makes the retry safe.
+ClickHouse: ReplicatedMergeTreeSink.cpp and MergeTreeSink.cpp, `consume`. A block is not atomic over its partitions:
+pieces are committed one after another, and the first that fails ends the block. Deduplication makes the retry safe.
 """
 
 from __future__ import annotations
@@ -14,21 +14,18 @@ from functools import partial
 import pyarrow as pa
 
 from replica.commands import BlockOutcome, InsertOptions, InsertStatus, PartOutcome
-from replica.dedup.hashes import DeduplicationVersion
 from replica.dedup.info import DeduplicationInfo
 from replica.dedup.tokens import SourceToken
 from replica.environment import PartCodec
 from replica.errors import InsertWasDeduplicated, TooManyParts, UnknownStatusOfInsert
-from replica.insert.commit import PartCommit
-from replica.insert.deduplication_mode import Deduplication, deduplication_of
 from replica.insert.piece import Piece, Recipe, pieces_of
+from replica.insert.piece_commit import PieceCommit
 from replica.part_log import PartEventType
 from replica.profile_events import ProfileEvent
 from replica.schema import conform
-from replica.settings import MergeTreeSettings
 from replica.storage.file_names import INSERT_PREFIX
 from replica.storage.part_store import TemporaryPart
-from replica.table_state import TableState
+from replica.stored_table import StoredTable
 from replica.table_structure import TableStructure
 
 
@@ -41,7 +38,7 @@ class PreparedBlock:
 
 
 async def insert_block(
-    state: TableState, options: InsertOptions, source_number: int, block: pa.Table
+    table: StoredTable, options: InsertOptions, source_number: int, block: pa.Table
 ) -> BlockOutcome:
     """Insert the block, the `source_number`-th (from 0) of its INSERT.
 
@@ -49,11 +46,11 @@ async def insert_block(
     that does not fit the table. What happens later is told in the outcome, piece by piece.
     """
     token = SourceToken(block.num_rows, options.insert_deduplication_token, source_number)
-    return await insert_tokens(state, options, [token], block)
+    return await insert_tokens(table, options, [token], block)
 
 
 async def insert_tokens(
-    state: TableState,
+    table: StoredTable,
     options: InsertOptions,
     tokens: Sequence[SourceToken],
     block: pa.Table,
@@ -66,36 +63,29 @@ async def insert_tokens(
     """
     source_number = max(token.source_number for token in tokens)
     if source_number == 0:
-        _refuse_too_many_parts(state)
-    started = state.now()
-    deduplication = _deduplication(state.structure.settings, options, is_async)
-    environment = state.environment
+        _refuse_too_many_parts(table)
+    started = table.now()
+    deduplication = table.deduplication(options, is_async=is_async)
+    environment = table.environment
     job = partial(
-        prepare_block, state.structure, environment.codec, tokens, block, deduplication.enabled, is_async=is_async
+        prepare_block, table.structure, environment.codec, tokens, block, deduplication.enabled, is_async=is_async
     )
     prepared = await environment.workers.run("prepare insert", job)
     if prepared.computations:
-        state.server.events.add(ProfileEvent.DUPLICATION_DATA_HASH_COMPUTATIONS, prepared.computations)
-    storing = _store(state, prepared.pieces, started)
-    parts = await state.requests.run_to_its_end(storing)
+        table.server.events.add(ProfileEvent.DUPLICATION_DATA_HASH_COMPUTATIONS, prepared.computations)
+    storing = _store(table, prepared.pieces, started)
+    parts = await table.requests.run_to_its_end(storing)
     return BlockOutcome(source_number, block.num_rows, parts, str(deduplication), prepared.computations)
 
 
-def _deduplication(settings: MergeTreeSettings, options: InsertOptions, is_async: bool) -> Deduplication:
-    window = settings.replicated_deduplication_window
-    if is_async and settings.insert_deduplication_version is DeduplicationVersion.OLD_SEPARATE_HASHES:
-        window = settings.replicated_deduplication_window_for_async_inserts
-    return deduplication_of(options, is_async=is_async).in_table(window)
-
-
-def _refuse_too_many_parts(state: TableState) -> None:
+def _refuse_too_many_parts(table: StoredTable) -> None:
     """An INSERT does not begin while a partition has `parts_to_throw_insert` parts; one that has begun goes on."""
-    limit = state.structure.settings.parts_to_throw_insert
-    counts = Counter(part.name.partition_id for part in state.store.active_parts())
+    limit = table.structure.settings.parts_to_throw_insert
+    counts = Counter(part.name.partition_id for part in table.store.active_parts())
     for partition_id, count in counts.most_common(1):
         if limit and count >= limit:
             raise TooManyParts(
-                f"Too many parts ({count} in partition {partition_id}) in table {state.full_name}: merges are slower "
+                f"Too many parts ({count} in partition {partition_id}) in table {table.full_name}: merges are slower "
                 f"than inserts. Insert larger blocks, wait, or raise parts_to_throw_insert ({limit})"
             )
 
@@ -118,34 +108,34 @@ def prepare_block(
     return PreparedBlock(tuple(pieces), info.computations)
 
 
-async def _store(state: TableState, pieces: Sequence[Piece], started: float) -> tuple[PartOutcome, ...]:
+async def _store(table: StoredTable, pieces: Sequence[Piece], started: float) -> tuple[PartOutcome, ...]:
     """Write all pieces, then commit one after the other."""
     try:
-        written = await _write(state, pieces)
+        written = await _write(table, pieces)
     except OSError as problem:
         error = f"the block could not be written: {problem}"
         return tuple(_not_stored(piece, error) for piece in pieces)
     outcomes: list[PartOutcome] = []
     for piece, temporary in written:
         if outcomes and outcomes[-1].status in (InsertStatus.NOT_STORED, InsertStatus.UNKNOWN):
-            await state.store.discard(temporary)
+            await table.store.discard(temporary)
             outcomes.append(_not_stored(piece, "not tried, because an earlier partition of the same block failed"))
         else:
-            commit = PartCommit(state, piece, temporary)
+            commit = table.commit(piece, temporary)
             outcomes.append(await commit.run())
-            tell_part_log(state, commit, outcomes[-1], started)
+            tell_part_log(table, commit, outcomes[-1], started)
     return tuple(outcomes)
 
 
-async def _write(state: TableState, pieces: Sequence[Piece]) -> list[tuple[Piece, TemporaryPart]]:
+async def _write(table: StoredTable, pieces: Sequence[Piece]) -> list[tuple[Piece, TemporaryPart]]:
     """All pieces or none: raises OSError with nothing left on the disk."""
     written: list[tuple[Piece, TemporaryPart]] = []
     try:
         for piece in pieces:
-            written.append((piece, await state.store.write_temporary(INSERT_PREFIX, piece.image)))
+            written.append((piece, await table.store.write_temporary(INSERT_PREFIX, piece.image)))
     except OSError:
         for _, temporary in written:
-            await state.store.discard(temporary)
+            await table.store.discard(temporary)
         raise
     return written
 
@@ -154,7 +144,7 @@ def _not_stored(piece: Piece, error: str) -> PartOutcome:
     return PartOutcome(partition_id=piece.partition_id, status=InsertStatus.NOT_STORED, rows=piece.rows, error=error)
 
 
-def tell_part_log(state: TableState, commit: PartCommit, outcome: PartOutcome, started: float) -> None:
+def tell_part_log(table: StoredTable, commit: PieceCommit, outcome: PartOutcome, started: float) -> None:
     """Tell the part log how the piece ended."""
     piece = commit.piece
     error, exception = {
@@ -163,7 +153,7 @@ def tell_part_log(state: TableState, commit: PartCommit, outcome: PartOutcome, s
         InsertStatus.NOT_STORED: (commit.error_code, outcome.error),
         InsertStatus.UNKNOWN: (UnknownStatusOfInsert.code, outcome.error),
     }[outcome.status]
-    state.part_log.add(
+    table.part_log.add(
         PartEventType.NEW_PART,
         outcome.part_name,
         piece.partition_id,

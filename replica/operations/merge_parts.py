@@ -118,7 +118,14 @@ async def _merge(state: TableState, session: ServerSession, queued: QueuedEntry,
     with state.running.merge(result_of(entry), sources) as merge:
         with state.reading(*(part.name for part in sources)):
             files = [await state.store.files(part.name) for part in sources]
-            job = partial(merged_image, state.structure, state.environment.codec, entry, files)
+            job = partial(
+                merged_image,
+                state.structure,
+                state.environment.codec,
+                files,
+                entry.deduplicate,
+                entry.deduplicate_by_columns,
+            )
             workers = state.environment.merge_workers or state.environment.workers
             merge.image = image = await workers.run(f"merge into {entry.new_part}", job)
         state.blockers.check(Action.MERGES)
@@ -128,8 +135,14 @@ async def _merge(state: TableState, session: ServerSession, queued: QueuedEntry,
         await commit_part(state, session, temporary, result_of(entry))
 
 
-def merged_image(structure: TableStructure, codec: PartCodec, entry: LogEntry, sources: list[PartFiles]) -> PartImage:
+def merged_image(
+    structure: TableStructure,
+    codec: PartCodec,
+    sources: list[PartFiles],
+    deduplicate: bool,
+    deduplicate_by: tuple[str, ...],
+) -> PartImage:
     """The merged part as files: a pure job, the same on every replica."""
     tables = [read_part(files, codec) for files in sources]
-    rows = merge_rows(tables, structure.sorting_key, entry.deduplicate, entry.deduplicate_by_columns)
+    rows = merge_rows(tables, structure.sorting_key, deduplicate, deduplicate_by)
     return build_part(rows, structure.schema, codec)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from replica.stored_table import ServerShare, StoredTable
 from replica.system_tables.columns import Columns, Row
-from replica.table_state import ServerShare, TableState
+from replica.table_state import TableState
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +17,13 @@ class Asked:
     server_name: str
     macros: Mapping[str, str]
     share: ServerShare
-    tables: Sequence[TableState]
+    tables: Sequence[StoredTable]
     paths: Sequence[str] = ()
+
+    @property
+    def replicated(self) -> list[TableState]:
+        """Those of the tables that are."""
+        return [table for table in self.tables if isinstance(table, TableState)]
 
     def now(self) -> float:
         return self.share.environment.clock.now()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from replica.storage.detached import DetachedName
 from replica.storage.file_names import DETACHED, table_folder
+from replica.stored_table import StoredTable
 from replica.system_tables.asked import Asked, SystemTable
 from replica.system_tables.columns import Columns, Row
-from replica.table_state import TableState
 
 _COLUMNS = Columns.parse("""
     database String
@@ -28,7 +28,7 @@ async def _rows(asked: Asked) -> list[Row]:
     return [await _row(state, each) for state in asked.tables for each in await state.store.detached.names()]
 
 
-async def _row(state: TableState, each: DetachedName) -> Row:
+async def _row(state: StoredTable, each: DetachedName) -> Row:
     row: dict[str, object] = {
         "database": state.database,
         "table": state.name,

@@ -79,7 +79,7 @@ class Replica:
     task: asyncio.Task[None]
 
     def table(self, name: str = "t") -> ReplicatedTable:
-        return self.server.table("default", name)
+        return self.server.replicated_table("default", name)
 
     async def insert(self, table: pa.Table | None = None, **options: object) -> BlockOutcome:
         block = table if table is not None else rows(1)

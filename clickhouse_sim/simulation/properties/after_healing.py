@@ -172,7 +172,7 @@ async def check_parts_on_disk(session: Session, name: str, server: Server, table
 def check_queue(name: str, server: Server) -> None:
     """`virtual_parts = current_parts + queue`, and no two active parts overlap."""
     try:
-        state = server.table(DEFAULT_DATABASE, "t").state
+        state = server.replicated_table(DEFAULT_DATABASE, "t").state
     except UnknownTable:
         return  # not made yet, or not loaded after a start
     try:
