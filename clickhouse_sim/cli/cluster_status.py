@@ -11,9 +11,10 @@ from typing import Any
 from clickhouse_sim.cli.ask import system_rows
 from clickhouse_sim.cli.listing import Listing
 from clickhouse_sim.cluster import znodes
-from clickhouse_sim.cluster.cluster import Cluster, MemberState
+from clickhouse_sim.cluster.cluster import Cluster
 from clickhouse_sim.cluster.errors import ClusterUnreachable
 from clickhouse_sim.cluster.folder import ClusterFolder
+from clickhouse_sim.cluster.runtime import MemberState
 from coordinator.api import CoordinationError, Session
 from replica.errors import ClickHouseError
 from replica.quoting import string_literal
