@@ -72,7 +72,8 @@ def status_listing(folder: Path) -> Listing:
         for each in members
     ]
     spare = ("log", "interserver", "pid", "tables", "endpoint")
-    return Listing(_COLUMNS, rows, key=("name",), spare=spare, notes=_what_grows(known or []))
+    cuts = [f"Cut: {one} and {other}. Mend it with: chsim heal" for one, other in cluster.folder.cuts()]
+    return Listing(_COLUMNS, rows, key=("name",), spare=spare, notes=[*cuts, *_what_grows(known or [])])
 
 
 def _what_grows(backlogs: Sequence[_Backlog]) -> list[str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 
 from clickhouse_sim.cluster.coordination import KEEPER_PORT, ZOOKEEPER_PORT
 from clickhouse_sim.cluster.folder import COORDINATOR, Settings
@@ -46,8 +45,8 @@ class ContainerPlan:
     port: int
     data: str = DATA
     command: tuple[str, ...] = ()
-    environment: Mapping[str, str] = MappingProxyType({})
-    files: Mapping[str, str] = MappingProxyType({})
+    environment: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 def container_plan(settings: Settings, member: str) -> ContainerPlan:

@@ -28,6 +28,7 @@ from clickhouse_sim.cluster.runtime import Condition, MemberState
 
 _POLL_SECONDS = 0.1
 _HEALTH_NANOSECONDS = 1_000_000_000
+_HEALTHY_AGAIN_SECONDS = 10.0
 _ROUTES = ("python3", "-m", "clickhouse_sim.cluster.unreachable_routes")
 
 
@@ -93,7 +94,12 @@ class ContainerRuntime:
         return self._done_to(member, lambda container: container.pause())
 
     def resume(self, member: str) -> int:
-        return self._done_to(member, lambda container: container.unpause())
+        """The engine forgets the health of who is paused: it is waited for."""
+        pid = self._done_to(member, lambda container: container.unpause())
+        deadline = time.monotonic() + _HEALTHY_AGAIN_SECONDS
+        while not self.state(member).running and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        return pid
 
     def state(self, member: str) -> MemberState:
         with told_as_cluster_errors():
@@ -292,8 +298,8 @@ class ContainerRuntime:
     def _require_ours(self) -> None:
         if self.settings.backend is Backend.COMPOSE:
             raise ClusterError(
-                "docker compose made this cluster, and only it makes and removes containers: docker compose -f"
-                " compose/compose.yaml up --wait, or down"
+                "docker compose made this cluster, and only it makes and removes containers: docker compose -f FILE up"
+                " --wait, or down, with the file in compose/"
             )
 
 
@@ -313,7 +319,7 @@ def _outcome(helper: Any) -> str:
         said: str = helper.logs(tail=1).decode(errors="replace").strip()
         return "" if status == 0 else said or f"status {status}"
     finally:
-        helper.remove(force=True)
+        helper.remove(force=True, v=True)
 
 
 def _archive(plan: ContainerPlan) -> bytes:
