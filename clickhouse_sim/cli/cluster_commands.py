@@ -1,4 +1,4 @@
-"""`up`, `down`, `status`, `kill`, `start`, `pause`, `resume`, `partition`, `heal`, `logs`: a cluster on this machine."""
+"""`up`, `down`, `status`, `kill`, `start`, `pause`, `resume`, `partition`, `heal`, `logs`: a cluster as a whole."""
 
 from __future__ import annotations
 
@@ -258,7 +258,8 @@ def _who_coordinates(settings: Settings, cluster: Cluster) -> str:
     address = cluster.coordinator_address()
     if not settings.zookeeper:
         return f"The coordinator listens on {address}."
-    return f"{'Keeper' if settings.keeper else 'ZooKeeper'} ({', '.join(settings.coordinator_names)}) listens on {address}."
+    kind = "Keeper" if settings.keeper else "ZooKeeper"
+    return f"{kind} ({', '.join(settings.coordinator_names)}) listens on {address}."
 
 
 def _links(links: list[Link]) -> str:

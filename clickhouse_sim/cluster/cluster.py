@@ -184,7 +184,7 @@ class Cluster:
             return _serving(members.state(COORDINATOR), "the coordinator")
         names = settings.coordinator_names
         if names and not any(members.state(name).running for name in names):
-            raise ClusterUnreachable(f"no ZooKeeper server is running: start one with chsim start {names[0]}")
+            raise ClusterUnreachable(f"none of {', '.join(names)} is running: start one with chsim start {names[0]}")
         return members.coordinator_address()
 
     def chosen_replica(self, name: str | None) -> tuple[str, str]:
@@ -261,6 +261,8 @@ class Cluster:
         was = coordination_of(known)
         require_same(was, coordination or was)
         again = replace(known, session_timeout=session_timeout or known.session_timeout)
+        if known.backend is not Backend.PROCESS:
+            return again  # names in a network of their own stay as they are
         return with_coordination(again, coordination or was)
 
     def _running_already(self, settings: Settings, running: list[str]) -> str:
@@ -302,8 +304,11 @@ def _serving(state: MemberState, called: str) -> str:
 def _require_coordination(settings: Settings, members: Runtime, replica: str) -> None:
     names = settings.coordinator_names
     if names and not any(_runs(members.state(name)) for name in names):
+        ensemble = "Keeper" if settings.keeper else "ZooKeeper"
         who = (
-            "ZooKeeper, none of whose servers runs" if settings.zookeeper else "the coordinator, which is not running"
+            f"{ensemble}, none of whose servers runs"
+            if settings.zookeeper
+            else "the coordinator, which is not running"
         )
         raise ClusterUnreachable(f"{replica} needs {who}: chsim start {names[0]}")
 

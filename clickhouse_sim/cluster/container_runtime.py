@@ -298,8 +298,8 @@ class ContainerRuntime:
     def _require_ours(self) -> None:
         if self.settings.backend is Backend.COMPOSE:
             raise ClusterError(
-                "docker compose made this cluster, and only it makes and removes containers: docker compose -f FILE up"
-                " --wait, or down, with the file in compose/"
+                "docker compose made this cluster, and only it makes and removes containers: docker compose -f FILE"
+                " up --detach --wait, or down, with the file in compose/"
             )
 
 

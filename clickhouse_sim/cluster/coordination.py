@@ -91,8 +91,8 @@ def _in_a_network(settings: Settings, chosen: Coordination) -> Settings:
             return replace(named, zookeeper=",".join(f"{name}:{port}" for name in named.coordinator_names))
         case ExistingZooKeeper(address):
             raise ClusterError(
-                f"the ZooKeeper at {address} need not be where containers reach it: leave --backend docker out, or let"
-                " them have their own with --coordinator zookeeper"
+                f"the ZooKeeper at {address} need not be where containers reach it: leave --backend docker out, or"
+                " let them have their own with --coordinator zookeeper"
             )
 
 

@@ -106,8 +106,8 @@ class ProcessRuntime:
     def cut(self, links: Sequence[Link]) -> None:
         if links:
             raise ClusterError(
-                "processes on one machine have no network between them that could be cut: start a cluster in containers"
-                f" (chsim up --backend docker), or hold a member with chsim pause {links[0][0]}"
+                "processes on one machine have no network between them that could be cut: that takes a cluster in"
+                " containers (chsim up --backend docker). Processes can be held with chsim pause"
             )
 
     def state(self, member: str) -> MemberState:

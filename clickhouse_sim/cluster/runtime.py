@@ -24,8 +24,11 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MemberState:
-    """A member and its process. The addresses are those for clients on this machine, empty where it does not serve (or
-    has none); `log` is where its log is, for people."""
+    """A member and its process.
+
+    The addresses are those for clients on this machine, empty where it does not serve or has none; `log` is where its
+    log is, for people.
+    """
 
     name: str
     condition: Condition
