@@ -34,8 +34,12 @@ pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 REPLICAS = ("r1", "r2", "r3")
 SESSION_SECONDS = 2.0
 IN_THE_END = (InsertStatus.STORED, InsertStatus.DUPLICATE)
+# A replica that is killed with a merge on disk and not yet registered finds an unexpected part at its next start. Where
+# block numbers were given up inside it, as those of inserts whose session died, it is not known to be made of others,
+# and of a table as small as this it is more than half: ClickHouse, too, would ask an operator then.
 CREATE = (
     "CREATE TABLE t (k UInt64) ENGINE = ReplicatedMergeTree('/clickhouse/tables/{shard}/t', '{replica}') ORDER BY k"
+    " SETTINGS replicated_max_ratio_of_wrong_parts = 1"
 )
 ROOT = Path(__file__).parents[2]
 
@@ -268,7 +272,8 @@ def test_a_missing_image_is_one_sentence(
     contained: ContainedCluster, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CHSIM_ZOOKEEPER_IMAGE", "no-such-image:1")
-    up = contained.chsim.run("up", "--backend", "docker", "--coordinator", "zookeeper")
+    chsim = Chsim(contained.cluster.folder.root)  # in the environment as it is now
+    up = chsim.run("up", "--backend", "docker", "--coordinator", "zookeeper")
     assert up.returncode == 69
     assert re.fullmatch(
         r"Error: the Docker engine has no image no-such-image:1, .*CHSIM_ZOOKEEPER_IMAGE\n", up.stderr
