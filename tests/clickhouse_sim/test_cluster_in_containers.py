@@ -34,9 +34,9 @@ pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 REPLICAS = ("r1", "r2", "r3")
 SESSION_SECONDS = 2.0
 IN_THE_END = (InsertStatus.STORED, InsertStatus.DUPLICATE)
-# A replica that is killed with a merge on disk and not yet registered finds an unexpected part at its next start. Where
-# block numbers were given up inside it, as those of inserts whose session died, it is not known to be made of others,
-# and of a table as small as this it is more than half: ClickHouse, too, would ask an operator then.
+# A replica that is killed with a merge on disk and not yet registered finds an unexpected part at its next start.
+# Where block numbers were given up inside it, as those of inserts whose session died, it is not known to be made of
+# others, and of a table as small as this it is more than half: ClickHouse, too, would ask an operator then.
 CREATE = (
     "CREATE TABLE t (k UInt64) ENGINE = ReplicatedMergeTree('/clickhouse/tables/{shard}/t', '{replica}') ORDER BY k"
     " SETTINGS replicated_max_ratio_of_wrong_parts = 1"
