@@ -207,8 +207,8 @@ def test_the_zookeeper_leader_is_killed_and_the_next_cut_off(contained: Containe
     wear(contained, misfortunes)
 
 
-def test_a_cut_is_between_two_and_outlives_a_restart(contained: ContainedCluster) -> None:
-    """Each link alone: r1 no longer fetches from r2, and gets everything from r3."""
+def test_a_cut_is_between_two_and_outlives_a_restart(contained: ContainedCluster, engine: Any) -> None:
+    """Each link alone: r1 no longer fetches from r2, and gets everything from r3. It returns at another address."""
     contained.up()
     cluster = contained.cluster
     cluster.partition("r1", "r2")
@@ -216,7 +216,18 @@ def test_a_cut_is_between_two_and_outlives_a_restart(contained: ContainedCluster
     contained.until(lambda: contained.keys("r1") == contained.keys("r3") == [1])
     cluster.partition("r1", "r3")
     cluster.kill("r1")
+    taker = engine.containers.run(
+        os.environ.get("CHSIM_IMAGE", "clickhouse-sim"),
+        ["coordinator", "serve", "--dir", "/data"],
+        detach=True,
+        network=cluster.folder.project,
+        labels={"chsim.cluster": cluster.folder.project},  # it goes with the others
+    )
     cluster.start("r1")
+    r1 = engine.containers.get(f"{cluster.folder.project}-r1")
+    taker.reload()
+    networks = [each.attrs["NetworkSettings"]["Networks"][cluster.folder.project] for each in (r1, taker)]
+    assert networks[0]["IPAddress"] != networks[1]["IPAddress"]
     contained.until(lambda: not _readonly(contained, "r1"))  # it still has the coordinator
     contained.chsim.records("sql", "INSERT INTO t VALUES (2)", "--replica", "r3")
     contained.until(lambda: contained.keys("r2") == [1, 2])
