@@ -25,9 +25,16 @@ class ColumnDefinition:
     default: str | None = None
 
 
+class Engine(StrEnum):
+    """The engine of a table."""
+
+    REPLICATED_MERGE_TREE = "ReplicatedMergeTree"
+    MERGE_TREE = "MergeTree"
+
+
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """CREATE TABLE … ENGINE = ReplicatedMergeTree(zookeeper_path, replica_name).
+    """CREATE TABLE … ENGINE = ReplicatedMergeTree(zookeeper_path, replica_name), or MergeTree, which has neither.
 
     Expressions are ClickHouse text; an empty `partition_by` means no partitions, an empty `primary_key` the
     sorting key. `zookeeper_path` and `replica_name` still hold their macros (`{shard}`, `{replica}`,
@@ -45,6 +52,7 @@ class CreateTable:
     settings: Mapping[str, str] = field(default_factory=dict)
     if_not_exists: bool = False
     uuid: str = ""
+    engine: Engine = Engine.REPLICATED_MERGE_TREE
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +160,98 @@ AlterCommand = AlterSettings
 
 
 @dataclass(frozen=True, slots=True)
+class DropPartition:
+    """ALTER TABLE … DROP or DETACH PARTITION, TRUNCATE TABLE: no rows.
+
+    `partition` is the text of a value, `partition_id` an id; both empty: every partition. `alter_sync`, here and
+    below: 0 answers when it is in the log, 1 when this replica has carried it out, 2 when all have.
+    """
+
+    database: str
+    table: str
+    partition: str = ""
+    partition_id: str = ""
+    detach: bool = False
+    alter_sync: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DropPart:
+    """ALTER TABLE … DROP or DETACH PART: no rows."""
+
+    database: str
+    table: str
+    part: str
+    detach: bool = False
+    alter_sync: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class AttachPartition:
+    """ALTER TABLE … ATTACH PARTITION, or PART where `part` names one, from this server's `detached/`; no rows."""
+
+    database: str
+    table: str
+    partition: str = ""
+    partition_id: str = ""
+    part: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DropDetached:
+    """ALTER TABLE … DROP DETACHED PARTITION, or PART where `part` names a folder in `detached/`; no rows."""
+
+    database: str
+    table: str
+    partition: str = ""
+    partition_id: str = ""
+    part: str = ""
+    allow_drop_detached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetPartition:
+    """ALTER TABLE … FORGET PARTITION: its block numbers begin anew; no rows."""
+
+    database: str
+    table: str
+    partition: str = ""
+    partition_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacePartition:
+    """ALTER TABLE … REPLACE PARTITION FROM, or ATTACH PARTITION FROM unless `replace`: no rows."""
+
+    database: str
+    table: str
+    from_database: str
+    from_table: str
+    partition: str = ""
+    partition_id: str = ""
+    replace: bool = True
+    alter_sync: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class MovePartition:
+    """ALTER TABLE … MOVE PARTITION TO TABLE: no rows."""
+
+    database: str
+    table: str
+    to_database: str
+    to_table: str
+    partition: str = ""
+    partition_id: str = ""
+    alter_sync: int = 1
+
+
+PartitionCommand = (
+    DropPartition | DropPart | AttachPartition | DropDetached | ForgetPartition | ReplacePartition | MovePartition
+)
+
+
+@dataclass(frozen=True, slots=True)
 class DropReplica:
     """SYSTEM DROP REPLICA: takes the znodes of `replica`, another one of the table that is not active; no rows."""
 
@@ -215,7 +315,7 @@ class RestoreReplica:
 
 SystemCommand = DropReplica | SwitchAction | SyncReplica | RestartReplica | RestoreReplica
 Question = DescribeTable | ShowCreateTable | ListTables
-Command = Definition | DropTable | Question | OptimizeTable | AlterCommand | SystemCommand
+Command = Definition | DropTable | Question | OptimizeTable | AlterCommand | PartitionCommand | SystemCommand
 
 # --- inserts -------------------------------------------------------------------------------------------------
 
@@ -343,6 +443,7 @@ _KINDS: dict[str, type[Any]] = {
     for kind in (
         *(CreateTable, CreateView, CreateAlias, DropTable, DescribeTable, ShowCreateTable, OptimizeTable, ListTables),
         *(AlterSettings, DropReplica, SwitchAction, SyncReplica, RestartReplica, RestoreReplica),
+        *(DropPartition, DropPart, AttachPartition, DropDetached, ForgetPartition, ReplacePartition, MovePartition),
         *(InsertOptions, BlockOutcome),
     )
 }
@@ -366,6 +467,8 @@ def from_json(text: str | bytes) -> Any:
         kind = _KINDS[record.pop("kind")]
         if kind in (CreateTable, CreateView):
             record["columns"] = tuple(ColumnDefinition(**column) for column in record["columns"])
+        if kind is CreateTable:
+            record["engine"] = Engine(record.get("engine", Engine.REPLICATED_MERGE_TREE))
         if kind is CreateAlias:
             record["arguments"] = tuple(record["arguments"])
         if kind is OptimizeTable:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from replica.commands import CreateTable
+from replica.commands import CreateTable, Engine
 from replica.expression import Key
 from replica.quoting import backquote, backquote_if_needed, string_literal
 from replica.schema import Column
@@ -44,8 +44,10 @@ def _column(column: Column) -> str:
 
 
 def _engine(definition: CreateTable) -> str:
+    if definition.engine is Engine.MERGE_TREE:
+        return str(definition.engine)
     arguments = (definition.zookeeper_path, definition.replica_name)
-    return f"ReplicatedMergeTree({', '.join(map(string_literal, arguments))})"
+    return f"{definition.engine}({', '.join(map(string_literal, arguments))})"
 
 
 def _clauses(definition: CreateTable, structure: TableStructure) -> Iterator[str]:

@@ -11,12 +11,12 @@ import logging
 
 from coordinator.api import CoordinationError, NoNode
 from replica.catalog import Catalog
-from replica.commands import CreateTable
+from replica.commands import CreateTable, Engine
 from replica.errors import ClickHouseError, TableIsDropped
 from replica.session import ServerSession
 from replica.storage.file_names import table_folder
+from replica.stored_table import ServerShare
 from replica.table import replica_znodes
-from replica.table_state import ServerShare
 from replica.unregistration import remove_left_overs, unregister_replica
 from replica.znodes import ReplicaZnodes, TableZnodes
 
@@ -77,12 +77,16 @@ class Drops:
         with contextlib.suppress(FileNotFoundError):
             await disk.remove(folder)
         await disk.fsync_folder(folder.rpartition("/")[0])  # or a loss of power brings old parts into a new table
+        if definition.engine is Engine.REPLICATED_MERGE_TREE:
+            await self._unregister(definition)
+        await self._catalog.forget_dropped(definition)
+
+    async def _unregister(self, definition: CreateTable) -> None:
         session = await self._server.sessions.live()
         znodes = replica_znodes(definition, self._macros)
         if await self._is_ours(session, znodes):
             await unregister_replica(session, znodes)
             await self._remove_left_overs(session, znodes.table)
-        await self._catalog.forget_dropped(definition)
 
     async def _remove_left_overs(self, session: ServerSession, table: TableZnodes) -> None:
         """Of the last replica's drop, if an earlier life of this server was interrupted at the table's znodes."""

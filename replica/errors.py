@@ -120,6 +120,10 @@ class UnknownFormat(ClickHouseError):
     code, name = 73, "UNKNOWN_FORMAT"
 
 
+class IncorrectFileName(ClickHouseError):
+    code, name = 79, "INCORRECT_FILE_NAME"
+
+
 class IncorrectQuery(ClickHouseError):
     code, name = 80, "INCORRECT_QUERY"
 
@@ -208,6 +212,10 @@ class CorruptedData(ClickHouseError):
     code, name = 246, "CORRUPTED_DATA"
 
 
+class InvalidPartitionValue(ClickHouseError):
+    code, name = 248, "INVALID_PARTITION_VALUE"
+
+
 class TooManyParts(ClickHouseError):
     code, name = 252, "TOO_MANY_PARTS"
 
@@ -238,6 +246,10 @@ class UnknownStatusOfInsert(ClickHouseError):
 
 class ValueIsOutOfRangeOfDataType(ClickHouseError):
     code, name = 321, "VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE"
+
+
+class Unfinished(ClickHouseError):
+    code, name = 341, "UNFINISHED"
 
 
 class MetadataMismatch(ClickHouseError):
@@ -288,12 +300,20 @@ class ReadonlySetting(ClickHouseError):
     code, name = 472, "READONLY_SETTING"
 
 
+class CannotAssignAlter(ClickHouseError):
+    code, name = 517, "CANNOT_ASSIGN_ALTER"
+
+
 class DataTypeCannotBeUsedInKey(ClickHouseError):
     code, name = 549, "DATA_TYPE_CANNOT_BE_USED_IN_KEY"
 
 
 class UnknownElementOfEnum(ClickHouseError):
     code, name = 691, "UNKNOWN_ELEMENT_OF_ENUM"
+
+
+class CannotForgetPartition(ClickHouseError):
+    code, name = 716, "CANNOT_FORGET_PARTITION"
 
 
 class TableIsBeingRestarted(ClickHouseError):

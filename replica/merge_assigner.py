@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum
 
 from coordinator.api import BadVersion, CoordinationError, Create, MultiFailed, NoNode, SessionLost, Set
@@ -19,16 +19,9 @@ from replica.environment import drawn_factor
 from replica.errors import ClickHouseError, LogicalError
 from replica.log_entry import MERGE_TYPES, EntryType, LogEntry
 from replica.log_puller import LogPuller
+from replica.merge_choice import Choice, by_itself, choices
 from replica.merge_limits import max_bytes_to_merge
-from replica.merge_predicate import (
-    KeeperMergePredicate,
-    LocalMergePredicate,
-    MergePredicate,
-    parse_block_number_locks,
-    ranges,
-    whole_partition,
-)
-from replica.merge_selector import PartToMerge, select_merge
+from replica.merge_predicate import KeeperMergePredicate, LocalMergePredicate, parse_block_number_locks
 from replica.optimize import Assigned, Optimize
 from replica.part_name import PartName
 from replica.session import ServerSession
@@ -47,9 +40,6 @@ class Assignment(Enum):
     RETRY = "the log moved on: try again"
     NOTHING = "nothing to merge"
     LIMITED = "enough merges are queued"
-
-
-Choice = Callable[[MergePredicate], "Sequence[PartToMerge] | str"]
 
 
 class MergeAssigner:
@@ -104,11 +94,7 @@ class MergeAssigner:
             if queued >= settings.max_replicated_merges_in_queue:
                 return Assignment.LIMITED
             max_bytes = max_bytes_to_merge(queued, settings.max_replicated_merges_in_queue, None, settings)
-
-            def choose(predicate: MergePredicate) -> Sequence[PartToMerge] | str:
-                return select_merge(ranges(self._parts(), predicate), max_bytes, settings) or "nothing is worth it"
-
-            assignment, _ = await self._assign(choose, Optimize())
+            assignment, _ = await self._assign(by_itself(self._state, max_bytes), Optimize())
             return assignment
 
     # --- because somebody asks -------------------------------------------------------------------------------
@@ -120,7 +106,7 @@ class MergeAssigner:
         """
         self._state.blockers.check(Action.MERGES)
         await self._puller.pull()  # an insert that was acknowledged just now is to count
-        return [await self._assign_one(partition, choose, asked) for partition, choose in self._choices(asked)]
+        return [await self._assign_one(partition, choose, asked) for partition, choose in choices(self._state, asked)]
 
     async def _assign_one(self, partition_id: str, choose: Choice, asked: Optimize) -> Assigned:
         for _ in range(_OPTIMIZE_TRIES):
@@ -131,27 +117,6 @@ class MergeAssigner:
         if isinstance(told, PartName):
             return Assigned(told.partition_id, told)
         return Assigned(partition_id, None, told)
-
-    def _choices(self, asked: Optimize) -> list[tuple[str, Choice]]:
-        """Each partition to look at, with how; one for all of them together has no name.
-
-        A partition that is named, or that is one of all for FINAL, is merged whole; only else the selector chooses.
-        """
-        if asked.partition_id is not None:
-            return [(asked.partition_id, self._whole(asked.partition_id, asked.final))]
-        if asked.final:
-            partitions = sorted({part.name.partition_id for part in self._parts()})
-            return [(partition, self._whole(partition, asked.final)) for partition in partitions]
-        return [("", self._best)]
-
-    def _whole(self, partition_id: str, final: bool) -> Choice:
-        return lambda predicate: whole_partition(partition_id, self._parts(), predicate, final=final)
-
-    def _best(self, predicate: MergePredicate) -> Sequence[PartToMerge] | str:
-        settings = self._state.structure.settings
-        max_bytes = settings.max_bytes_to_merge_at_max_space_in_pool
-        found = select_merge(ranges(self._parts(), predicate), max_bytes, settings, aggressive=True)
-        return found or "no two neighbouring parts may be merged now"
 
     # --- one assignment --------------------------------------------------------------------------------------
 
@@ -207,10 +172,3 @@ class MergeAssigner:
             raise failure.error from failure
         assert entry.new_part is not None
         return Assignment.CREATED, entry.new_part
-
-    def _parts(self) -> list[PartToMerge]:
-        now = self._state.now()
-        return [
-            PartToMerge(part.name, part.bytes_on_disk, now - part.modification_time)
-            for part in self._state.store.active_parts()
-        ]

@@ -92,6 +92,15 @@ class ReplicationQueue:
     def virtual_parts(self) -> ReadablePartSet:
         return self._virtual_parts
 
+    def still_to_make(self, parts: Iterable[PartName]) -> list[PartName]:
+        """Those of the parts that are neither made nor, as far as this queue knows, dropped."""
+        return [part for part in parts if self.current_parts.containing(part) is None and self.will_be(part)]
+
+    def will_be(self, part: PartName) -> bool:
+        """Whether the part, or one that it goes into, is there once every entry is done."""
+        covering = self._virtual_parts.containing(part)
+        return covering is not None and not covering.is_fake_drop_range
+
     @property
     def future_parts(self) -> Mapping[PartName, QueuedEntry]:
         """The parts (and ranges) that running attempts are about to make, with their entries."""
@@ -276,7 +285,9 @@ class ReplicationQueue:
         self._drop_replace_intents.append(drop_range)
 
     def remove_drop_replace_intent(self, drop_range: PartName) -> None:
-        self._drop_replace_intents.remove(drop_range)
+        """Nothing if the queue was initialized since it was added."""
+        if drop_range in self._drop_replace_intents:
+            self._drop_replace_intents.remove(drop_range)
 
     # --- entries go ---
 

@@ -22,9 +22,9 @@ from replica.insert.commit import PartCommit
 from replica.insert.piece import Piece
 from replica.part_name import PartName
 from replica.session import ServerSession
-from replica.storage.file_names import INSERT_PREFIX, table_folder
+from replica.storage.file_names import DETACHED, INSERT_PREFIX, table_folder
 from replica.storage.part_files import load_part, verified_part
-from replica.storage.part_store import DETACHED, PartState
+from replica.storage.part_store import PartState
 from replica.table_state import TableState
 from replica.znodes import ReplicaZnodes
 
@@ -65,11 +65,19 @@ async def check_restorable(state: TableState) -> None:
 
 
 async def put_parts_aside(state: TableState) -> None:
-    """Detach every part; those that count are to be attached again. Raises OSError, and may be repeated."""
-    for part in state.store.parts():
-        await state.store.detach(part, _RESTORING if part.state is PartState.ACTIVE else "ignored")
-    # Their names are given again: after a loss of power, no old part may lie where a new one was registered.
-    await state.environment.disk.fsync_folder(table_folder(state.database, state.name))
+    """Detach every part; those that count are to be attached again. Raises OSError, and may be repeated.
+
+    Those that count go last, for what only they covered would count then. After a loss of power, too: nor may an old
+    part lie there where a new one was registered, since names are given again.
+    """
+    store, folder = state.store, table_folder(state.database, state.name)
+    for part in store.parts():
+        if part.state is not PartState.ACTIVE:
+            await store.detach(part, "ignored")
+    await state.environment.disk.fsync_folder(folder)
+    for part in store.active_parts():
+        await store.detach(part, _RESTORING)
+    await state.environment.disk.fsync_folder(folder)
 
 
 async def attach_restored_parts(state: TableState, session: ServerSession) -> None:

@@ -29,9 +29,11 @@ from replica.commands import (
     DescribeTable,
     DropReplica,
     DropTable,
+    Engine,
     InsertOptions,
     ListTables,
     OptimizeTable,
+    PartitionCommand,
     RestartReplica,
     RestoreReplica,
     ShowCreateTable,
@@ -57,14 +59,15 @@ from replica.errors import (
     UnknownTable,
 )
 from replica.insert.retries import KeeperRetries
+from replica.plain_table import PlainTable
 from replica.pools import Pools
 from replica.restoration import check_restorable, put_parts_aside
 from replica.session import SessionKeeper
 from replica.settings import ServerSettings
+from replica.stored_table import ServerShare
 from replica.system_tables import SYSTEM_TABLES, Asked, scan_system_table, system_table
 from replica.table import ReplicatedTable
-from replica.table_state import ServerShare
-from replica.views import Views
+from replica.views import Table, Views
 from replica.znodes import Host
 from replica.zookeeper_log import ZooKeeperLog
 
@@ -94,7 +97,7 @@ class Server:
         self._environment = environment
         self._config = config
         self._catalog = Catalog(environment.disk)
-        self._tables: dict[tuple[str, str], ReplicatedTable] = {}
+        self._tables: dict[tuple[str, str], Table] = {}
         self._views = Views(self._tables, environment.query_engine)
         self._one_definition_at_a_time = asyncio.Lock()
         self._share: ServerShare | None = None
@@ -126,7 +129,7 @@ class Server:
                     else:
                         self._views.add(definition)  # before the tables: no block is to pass by a view
                 for table in tables:
-                    await self._start(ReplicatedTable(self._share, table, self._config.macros), forced=forced)
+                    await self._start(self._table_of(table), forced=forced)
                 self.started.set()
         finally:
             await environment.transfer.stop()
@@ -150,11 +153,25 @@ class Server:
             value = value << 32 | self._environment.chance.choose("random bits", range(1 << 32))
         return value
 
-    async def _start(self, table: ReplicatedTable, *, forced: bool = False) -> None:
+    def _table_of(self, definition: CreateTable) -> Table:
+        """Raises the ClickHouseError of whatever is wrong in the definition."""
+        assert self._share is not None
+        match definition.engine:
+            case Engine.MERGE_TREE:
+                return PlainTable(self._share, definition)
+            case Engine.REPLICATED_MERGE_TREE:
+                return ReplicatedTable(self._share, definition, self._config.macros)
+
+    async def _start(self, table: Table, *, forced: bool = False) -> None:
         await table.load()
         assert self._tasks is not None
         definition = table.definition
+        assert self._share is not None
         self._tables[definition.database, definition.table] = table
+        if isinstance(table, PlainTable):
+            table.begin(self._tasks)
+            return
+        self._share.tables[definition.database, definition.table] = table.state
         address, _, port = self._interserver_address.rpartition(":")
         host = Host(address, int(port), self._config.tcp_port, definition.database, definition.table)
         table.begin(self._tasks, host, self._identifier, forced=forced)
@@ -181,10 +198,10 @@ class Server:
                     table.state.switch(command.action, stop=command.stop)
                 return []
             case SyncReplica():
-                await self.table(command.database, command.table).sync(command.mode)
+                await self.replicated_table(command.database, command.table).sync(command.mode)
                 return []
             case DropReplica():
-                await self.table(command.database, command.table).drop_replica(command.replica)
+                await self.replicated_table(command.database, command.table).drop_replica(command.replica)
                 return []
             case RestartReplica():
                 await self._restart(command)
@@ -200,6 +217,9 @@ class Server:
                 return await self.table(command.database, command.table).optimize(command)
             case ListTables():
                 return self._list_tables()
+            case _ if isinstance(command, PartitionCommand):
+                await self.replicated_table(command.database, command.table).alter_partition(command)
+                return []
             case _:
                 raise BadArguments(f"This server does not know the command {command!r}")
 
@@ -211,8 +231,9 @@ class Server:
             if self._is_there(definition):
                 return
             definition = replace(definition, if_not_exists=False, uuid=definition.uuid or self._new_uuid())
-            table = ReplicatedTable(self._share, definition, self._config.macros)
-            await self._register(table)
+            table = self._table_of(definition)
+            if isinstance(table, ReplicatedTable):
+                await self._register(table)
             await self._catalog.add(definition)
             await self._start(table)
 
@@ -255,6 +276,8 @@ class Server:
             table = self.table(command.database, command.table)
             await self._catalog.mark_dropped(table.definition)
             del self._tables[command.database, command.table]
+            assert self._share is not None
+            self._share.tables.pop((command.database, command.table), None)
             await table.shut_down(TableIsDropped(f"Table {table.state.full_name} is dropped"))
             self._drops.begin(table.definition)
         await self._drops.wait(command.database, command.table)
@@ -262,21 +285,21 @@ class Server:
     async def _alter_settings(self, command: AlterSettings) -> None:
         async with self._one_definition_at_a_time:
             table = self.table(command.database, command.table)
-            table.state.writable_session()  # ClickHouse refuses any ALTER of a read-only table
+            table.state.check_alterable()  # ClickHouse refuses any ALTER of a read-only table
             definition = altered(table.definition, command)
             await self._catalog.add(definition)
-            table.state.change_settings(definition)
+            await table.alter_settings(definition)
 
     async def _restart(self, command: RestartReplica) -> None:
         async with self._one_definition_at_a_time:
-            table = self.table(command.database, command.table)
+            table = self.replicated_table(command.database, command.table)
             await table.shut_down(TableIsBeingRestarted(f"Table {table.state.full_name} is restarting: try again"))
             assert self._share is not None
             await self._start(ReplicatedTable(self._share, table.definition, self._config.macros))
 
     async def _restore(self, command: RestoreReplica) -> None:
         async with self._one_definition_at_a_time:
-            table = self.table(command.database, command.table)
+            table = self.replicated_table(command.database, command.table)
             await check_restorable(table.state)
             await table.shut_down(TableIsBeingRestarted(f"Table {table.state.full_name} is restored: try again"))
             assert self._share is not None
@@ -288,7 +311,7 @@ class Server:
                 await self._start(restored)
         await restored.wait_restored()
 
-    def _meant(self, command: SwitchAction) -> list[ReplicatedTable]:
+    def _meant(self, command: SwitchAction) -> list[Table]:
         if command.table:
             return [self.table(command.database, command.table)]
         return [table for _, table in sorted(self._tables.items())]
@@ -335,8 +358,8 @@ class Server:
 
     def _list_tables(self) -> list[dict[str, Any]]:
         own = [
-            {"database": database, "name": name, "engine": "ReplicatedMergeTree"}
-            for database, name in sorted(self._tables)
+            {"database": database, "name": name, "engine": str(table.definition.engine)}
+            for (database, name), table in sorted(self._tables.items())
         ]
         own += [{"database": each.database, "name": each.table, "engine": engine_of(each)} for each in self._views]
         system = [{"database": "system", "name": name, "engine": "System"} for name in sorted(SYSTEM_TABLES)]
@@ -381,7 +404,7 @@ class Server:
         dependents = [(each, self._views.columns(each)) for each in self._views]
         return Asked(self._config.name, self._config.macros, self._share, states, paths, dependents)
 
-    def table(self, database: str, name: str) -> ReplicatedTable:
+    def table(self, database: str, name: str) -> Table:
         """A table of its own. Raises UnknownTable; NotImplementedInModel for a view or an alias."""
         if (database, name) not in self._tables and (dependent := self._views.get((database, name))) is not None:
             raise NotImplementedInModel(
@@ -390,11 +413,18 @@ class Server:
             )
         return self._views.storage((database, name))
 
+    def replicated_table(self, database: str, name: str) -> ReplicatedTable:
+        """Raises UnknownTable, and BadArguments for a table of another engine."""
+        table = self.table(database, name)
+        if not isinstance(table, ReplicatedTable):
+            raise BadArguments(f"Table {table.state.full_name} ({table.definition.uuid}) is not replicated")
+        return table
+
     # --- other replicas --------------------------------------------------------------------------------------
 
     async def send_part(self, request: PartRequest) -> PartFiles:
         """A part for another replica. Raises NoSuchDataPart, BadDataPartName."""
         for _, table in sorted(self._tables.items()):
-            if table.state.znodes.root == request.replica_path:
+            if isinstance(table, ReplicatedTable) and table.state.znodes.root == request.replica_path:
                 return await table.send_part(request.part_name)
         raise NoSuchDataPart(f"No table of this server is {request.replica_path[:200]!r}")

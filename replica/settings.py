@@ -92,6 +92,9 @@ class MergeTreeSettings:
     replicated_deduplication_window_seconds: int = _setting(
         3600, "and no block id that is so much older than the newest"
     )
+    non_replicated_deduplication_window: int = _setting(
+        0, "so many block ids are kept by a MergeTree table, in its own log; 0: no deduplication there"
+    )
     replicated_deduplication_window_for_async_inserts: int = _setting(
         10000, "so many ids stay in `async_blocks`, which only older versions of deduplication write"
     )
@@ -238,6 +241,8 @@ class ServerSettings:
     insert_keeper_retry_initial_backoff_ms: int = 100
     insert_keeper_retry_max_backoff_ms: int = 10_000
     replicated_fetches_timeout_seconds: float = 60.0
+    lock_acquire_timeout: float = 120.0  # seconds that DROP PARTITION waits for a block number of another kind
+    replication_wait_for_inactive_replica_timeout: float = 120.0  # seconds, with alter_sync = 2
     receive_timeout: float = 300.0  # seconds that SYSTEM SYNC REPLICA waits
 
     @property

@@ -16,24 +16,26 @@ import pyarrow as pa
 from coordinator.api import CoordinationError, CoordinatorUnreachable, Delete
 from replica.background.attach import check_up_parts
 from replica.background.restart import keep_active
-from replica.commands import BlockOutcome, CreateTable, InsertOptions, OptimizeTable, SyncMode
+from replica.commands import BlockOutcome, CreateTable, InsertOptions, OptimizeTable, PartitionCommand, SyncMode
 from replica.dedup.tokens import SourceToken
 from replica.environment import PartFiles
 from replica.errors import BadDataPartName, ClickHouseError, KeeperException, TimeoutExceeded
 from replica.insert.dependents import DIRECT, Route
 from replica.insert.sink import insert_block, insert_tokens
 from replica.macros import expanded
-from replica.optimize import Optimize
+from replica.optimize import Optimize, asked_by
 from replica.part_name import PartName
-from replica.partition_id import check_partition_id
+from replica.partition_commands import carry_out
 from replica.registration import add_later_znodes, create_or_join
 from replica.restoration import check_registered
+from replica.scan import scan_parts
 from replica.storage.checksums import compare
 from replica.storage.file_names import table_folder
 from replica.storage.part_files import checked_header
 from replica.storage.part_store import PartStore
+from replica.stored_table import ServerShare
 from replica.sync import sync_replica
-from replica.table_state import ServerShare, TableState
+from replica.table_state import TableState
 from replica.table_structure import TableStructure
 from replica.unregistration import drop_other_replica
 from replica.znodes import Host, ReplicaZnodes, TableZnodes, checked_replica_name, checked_table_path
@@ -141,29 +143,29 @@ class ReplicatedTable:
         Raises TableIsReadOnly, KeeperException when the coordination service fails meanwhile, TimeoutExceeded, and
         what is wrong with the command.
         """
-        state = self.state
-        structure = state.structure
-        if command.deduplicate_by:
-            structure.check_deduplicate_by(command.deduplicate_by)
-        partition_id = structure.partition_key.id_of(command.partition) if command.partition else command.partition_id
-        if partition_id:
-            check_partition_id(partition_id)
-        asked = Optimize(partition_id or None, command.final, command.deduplicate, command.deduplicate_by)
-        return await state.requests.wait_for(self._optimize(asked))
+        asked = asked_by(command, self.state.structure)
+        return await self.state.requests.wait_for(self._optimize(asked))
 
     async def _optimize(self, asked: Optimize) -> list[dict[str, str]]:
         with self._told_as_keeper_exception("OPTIMIZE"):
             assigned = await self.state.optimizer().optimize(asked)
+            await self.state.puller().pull()  # what the queue does not know from here on was dropped
         await self._wait_for([each.new_part for each in assigned if each.new_part is not None])
-        return [
-            {"partition_id": each.partition_id, "new_part": str(each.new_part or ""), "reason": each.reason}
-            for each in assigned
-        ]
+        return [each.to_row() for each in assigned]
+
+    async def alter_settings(self, definition: CreateTable) -> None:
+        """Go by a definition that differs in its settings only."""
+        self.state.change_settings(definition)
 
     async def sync(self, mode: SyncMode) -> None:
         """SYSTEM SYNC REPLICA. Raises as `sync_replica`, and KeeperException."""
         with self._told_as_keeper_exception("SYNC REPLICA"):
             await self.state.requests.wait_for(sync_replica(self.state, mode))
+
+    async def alter_partition(self, command: PartitionCommand) -> None:
+        """Carry out a statement about whole partitions or parts. Raises as `carry_out`, but KeeperException."""
+        with self._told_as_keeper_exception("ALTER"):
+            await self.state.requests.wait_for(carry_out(self.state, command))
 
     async def drop_replica(self, name: str) -> None:
         """SYSTEM DROP REPLICA. Raises BadArguments, TableWasNotDropped, TableIsReadOnly and KeeperException."""
@@ -193,28 +195,16 @@ class ReplicatedTable:
         queue = self.state.queue
         try:
             async with asyncio.timeout(_OPTIMIZE_SECONDS):
-                await self.state.wait_for_progress(
-                    lambda: all(queue.current_parts.containing(part) is not None for part in parts)
-                )
+                await self.state.wait_for_progress(lambda: not queue.still_to_make(parts))
         except TimeoutError:
-            waiting = ", ".join(str(part) for part in parts if queue.current_parts.containing(part) is None)
+            waiting = ", ".join(map(str, queue.still_to_make(parts)))
             raise TimeoutExceeded(
                 f"The merges are in the log, but {waiting} is not done after {_OPTIMIZE_SECONDS} s"
             ) from None
 
     async def scan(self, columns: list[str] | None) -> pa.Table:
         """The rows of all parts that are active at this moment, in order of part name."""
-        state = self.state
-        schema = state.structure.schema
-        names = list(schema.names) if columns is None else [schema.column(name).name for name in columns]
-        parts = [part.name for part in state.store.active_parts()]
-        empty = schema.arrow_schema.empty_table().select(names)
-        with state.reading(*parts):
-            files = [await state.store.files(part) for part in parts]
-            tables = await state.environment.workers.run(
-                "scan", lambda: [state.store.decode(each).select(names) for each in files]
-            )
-        return pa.concat_tables([empty, *tables])
+        return await scan_parts(self.state, columns)
 
     async def send_part(self, part_name: str) -> PartFiles:
         """A part in any state but temporary, for another replica.

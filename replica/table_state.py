@@ -8,47 +8,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 
-from replica.blockers import Blockers
-from replica.commands import Action, CreateTable
+from replica.commands import Action, CreateTable, InsertOptions
+from replica.dedup.hashes import DeduplicationVersion
 from replica.dedup.recent_ids import RecentIds
-from replica.environment import Environment
 from replica.errors import ChecksumDoesntMatch, CorruptedData, NoSuchDataPart, TableIsReadOnly
 from replica.insert.block_number import BlockNumbers
+from replica.insert.commit import PartCommit
+from replica.insert.deduplication_mode import Deduplication, deduplication_of
+from replica.insert.piece import Piece
 from replica.optimize import Optimizer
-from replica.part_log import PartLog, TableOfEvents, TablePartLog
 from replica.part_name import PartName
 from replica.parts_to_check import PartsToCheck
-from replica.pools import Pools
-from replica.profile_events import CurrentMetrics, ProfileEvents
 from replica.queue import ReplicationQueue
-from replica.running_operations import RunningOperations
-from replica.session import ServerSession, SessionKeeper
-from replica.settings import MergeTreeSettings, ServerSettings
-from replica.storage.part_store import PartStore, StoredPart
+from replica.session import ServerSession
+from replica.storage.part_store import PartStore, TemporaryPart
+from replica.stored_table import ServerShare, StoredTable
 from replica.sync import Puller
-from replica.table_requests import TableRequests
 from replica.table_structure import TableStructure
 from replica.znodes import ReplicaZnodes
 
 
-@dataclass(frozen=True, slots=True)
-class ServerShare:
-    """What all tables of a server share."""
-
-    environment: Environment
-    settings: ServerSettings
-    sessions: SessionKeeper
-    pools: Pools
-    server_uuid: str
-    part_log: PartLog = field(default_factory=PartLog)
-    events: ProfileEvents = field(default_factory=ProfileEvents)
-    metrics: CurrentMetrics = field(default_factory=CurrentMetrics)
-
-
-class TableState:
-    """The state of one table on one server."""
+class TableState(StoredTable):
+    """The state of one replicated table on one server."""
 
     def __init__(
         self,
@@ -58,44 +40,24 @@ class TableState:
         znodes: ReplicaZnodes,
         store: PartStore,
     ) -> None:
-        self.server = server
-        self.environment = server.environment
-        self.definition = definition
-        self.database = database = definition.database
-        self.name = name = definition.table
-        self.uuid = uuid = definition.uuid
-        self.structure = structure
+        super().__init__(server, definition, structure, store)
         self.znodes = znodes
-        self.store = store
         self.queue = ReplicationQueue()
         self.block_numbers = BlockNumbers(znodes)
         self.recent_ids = RecentIds()
         self.queue_changed = asyncio.Event()
         self.queue_progress = asyncio.Condition()
-        self.parts_changed = asyncio.Event()
-        self.settings_changed = asyncio.Event()
         self.restored = asyncio.Event()
         self.uncertain_parts = UncertainParts()
         self.parts_to_check = PartsToCheck()
         self.last_queue_update_exception = ""
         self.last_queue_update = 0.0
         self.queue_update_started = 0.0
-        self.part_log = TablePartLog(
-            server.part_log, self.environment.clock, TableOfEvents(database, name, uuid, structure.partition_key)
-        )
-        self.running = RunningOperations(self.environment.clock, self.part_log)
-        self.blockers = Blockers()
-        self.requests = TableRequests()
         self.readonly_since: float | None = self.now()
         self._session: ServerSession | None = None
         self._optimizer: Optimizer | None = None
         self._puller: Puller | None = None
         self._readonly_reason = "it is starting"
-
-    def activate(self, part: StoredPart) -> None:
-        """Let a part count, and let whoever looks for merges know."""
-        self.store.activate(part, self.now())
-        self.parts_changed.set()
 
     def check_part(self, name: PartName, delay_seconds: float = 0) -> None:
         """Have somebody look at a part that is missing or does not look right; not at one that is being dropped."""
@@ -111,14 +73,6 @@ class TableState:
             for name in names:
                 self.check_part(name)
             raise
-
-    @property
-    def full_name(self) -> str:
-        return f"{self.database}.{self.name}"
-
-    def now(self) -> float:
-        """Wall-clock seconds since 1970."""
-        return self.environment.clock.now()
 
     # --- the queue moves on ------------------------------------------------------------------------------------
 
@@ -179,24 +133,29 @@ class TableState:
             raise self._readonly_error()
         return self._puller
 
+    # --- what is asked of it -----------------------------------------------------------------------------------
+
+    def check_alterable(self) -> None:
+        self.writable_session()
+
     def change_settings(self, definition: CreateTable) -> None:
-        """Go at once by a definition that differs in its settings only; what sleeps by the old ones looks again."""
-        settings = MergeTreeSettings.from_text(definition.settings)
-        self.definition = definition
-        self.structure = replace(self.structure, settings=settings)
-        self.store.fsync = bool(settings.fsync_after_insert)
-        self.settings_changed.set()
+        super().change_settings(definition)
         self.queue_changed.set()
-        self.parts_changed.set()
 
     def switch(self, action: Action, *, stop: bool) -> None:
-        """Stop an action of this table, or let it go on at once."""
-        if stop:
-            self.blockers.stop(action)
-        else:
-            self.blockers.start(action)
+        super().switch(action, stop=stop)
+        if not stop:
             self.queue_changed.set()
-            self.parts_changed.set()
+
+    def deduplication(self, options: InsertOptions, *, is_async: bool) -> Deduplication:
+        settings = self.structure.settings
+        window = settings.replicated_deduplication_window
+        if is_async and settings.insert_deduplication_version is DeduplicationVersion.OLD_SEPARATE_HASHES:
+            window = settings.replicated_deduplication_window_for_async_inserts
+        return deduplication_of(options, is_async=is_async).in_table(window, "replicated_deduplication_window")
+
+    def commit(self, piece: Piece, temporary: TemporaryPart) -> PartCommit:
+        return PartCommit(self, piece, temporary)
 
     def _readonly_error(self) -> TableIsReadOnly:
         return TableIsReadOnly(f"Table {self.full_name} is read-only on this replica: {self._readonly_reason}")

@@ -23,10 +23,12 @@ from replica.errors import (
 )
 from replica.insert.dependents import Dependent as Target
 from replica.insert.dependents import Passage, Route
+from replica.plain_table import PlainTable
 from replica.quoting import did_you_mean
 from replica.schema import TableSchema, conform
 from replica.table import ReplicatedTable
 
+Table = ReplicatedTable | PlainTable
 Name = tuple[str, str]
 """Database and name."""
 
@@ -34,7 +36,7 @@ Name = tuple[str, str]
 class Views:
     """Over the tables of a server, which come and go by themselves: a target may be missing for a while."""
 
-    def __init__(self, tables: Mapping[Name, ReplicatedTable], engine: QueryEngine | None) -> None:
+    def __init__(self, tables: Mapping[Name, Table], engine: QueryEngine | None) -> None:
         self._tables = tables
         self._engine = engine
         self._definitions: dict[Name, Dependent] = {}
@@ -96,7 +98,7 @@ class Views:
 
     # --- what a name stands for --------------------------------------------------------------------------------
 
-    def storage(self, name: Name) -> ReplicatedTable:
+    def storage(self, name: Name) -> Table:
         """The table that has the rows of a table, of an alias, or of a view. Raises UnknownTable."""
         match self.get(name):
             case CreateView() as view:
@@ -125,7 +127,7 @@ class Views:
             return ()
         return tuple(ColumnDefinition(each.name, each.type.text, each.default) for each in columns)
 
-    def _target(self, view: CreateView) -> ReplicatedTable:
+    def _target(self, view: CreateView) -> Table:
         name = (view.target_database, view.target_table)
         try:
             return self.storage(name)

@@ -161,6 +161,11 @@ class TableZnodes:
         return f"{self.root}/temp/abandonable_lock-other"
 
     @property
+    def alter_partition_version(self) -> str:
+        """Its version tells those who change whole partitions whether they are alone."""
+        return f"{self.root}/alter_partition_version"
+
+    @property
     def lost_part_count(self) -> str:
         return f"{self.root}/lost_part_count"
 
@@ -176,6 +181,10 @@ class TableZnodes:
 
     def partition(self, partition_id: str) -> str:
         return f"{self.block_numbers}/{partition_id}"
+
+    def attached_from_another_table(self, partition_id: str, checksum: str) -> str:
+        """The id under which ATTACH PARTITION FROM remembers a part by its content."""
+        return f"{self.blocks}/{partition_id}_replace_from_{checksum}"
 
     def deduplication_hash(self, block_id: str) -> str:
         return f"{self.deduplication_hashes}/{block_id}"
@@ -264,7 +273,7 @@ def later_additions(table: TableZnodes) -> list[tuple[str, str]]:
         (f"{root}/quorum/parallel", ""),
         (f"{root}/part_moves_shard", ""),
         (f"{root}/pinned_part_uuids", '{"part_uuids":"[]"}'),
-        (f"{root}/alter_partition_version", ""),
+        (table.alter_partition_version, ""),
         (f"{root}/async_blocks", ""),
         (table.deduplication_hashes, ""),
         (table.lost_part_count, ""),

@@ -1,4 +1,4 @@
-"""`up`, `down`, `status`, `kill`, `start`, `pause`, `resume`, `logs`: a cluster of local processes."""
+"""`up`, `down`, `status`, `kill`, `start`, `pause`, `resume`, `partition`, `heal`, `logs`: a cluster as a whole."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from clickhouse_sim.cli.render import Renderer
     from clickhouse_sim.cluster.cluster import Cluster
     from clickhouse_sim.cluster.coordination import Coordination
-    from clickhouse_sim.cluster.folder import Settings
+    from clickhouse_sim.cluster.folder import Link, Settings
 
 _member = click.argument("member", metavar="NAME", shell_complete=complete_member)
 
@@ -38,11 +38,17 @@ _WHAT_NEXT = """Try next:
     help="Seconds after which the coordinator gives up a silent replica; 6, or as in the folder.",
 )
 @click.option(
-    "--coordinator",
-    type=click.Choice(["embedded", "zookeeper"]),
-    help="What coordinates: our own, or Apache ZooKeeper where it is installed. Embedded, or as in the folder.",
+    "--backend",
+    type=click.Choice(["process", "docker"]),
+    help="What runs them: processes, or containers of a Docker engine. Processes, or as in the folder.",
 )
-@click.option("--servers", type=click.Choice(["1", "3"]), help="How many ZooKeeper servers, zk1 to zk3; 1.")
+@click.option(
+    "--coordinator",
+    type=click.Choice(["embedded", "zookeeper", "keeper"]),
+    help="What coordinates: our own, Apache ZooKeeper, or (in containers) ClickHouse Keeper. Embedded, or as in the"
+    " folder.",
+)
+@click.option("--servers", type=click.Choice(["1", "3"]), help="How many ZooKeepers or Keepers; 1.")
 @click.option(
     "--zookeeper",
     type=ZooKeeperAddress(),
@@ -53,6 +59,7 @@ _WHAT_NEXT = """Try next:
 def up(
     replicas: int | None,
     session_timeout: float | None,
+    backend: str | None,
     coordinator: str | None,
     servers: str | None,
     zookeeper: str | None,
@@ -65,28 +72,34 @@ def up(
     chsim up --replicas 3
     chsim up --coordinator zookeeper --servers 3
     chsim up --zookeeper 127.0.0.1:2181/chsim
+    chsim up --backend docker
     chsim up --setting background_fetches_pool_size=1
 
     Ready when it returns. In the folder of an earlier cluster, that one starts again with its data.
     """
+    from clickhouse_sim.cluster.folder import Backend
+
     coordination = _coordination(coordinator, servers, zookeeper)
-    started = _cluster(folder).up(replicas, session_timeout, coordination, dict(settings))
+    cluster = _cluster(folder)
+    chosen = Backend(backend) if backend else None
+    started = cluster.up(replicas, session_timeout, coordination, dict(settings), chosen)
     last = started.replica_names[-1]
-    narrate(_who_coordinates(started))
+    narrate(_who_coordinates(started, cluster))
     serve = "serves" if len(started.replica_names) == 1 else "serve"
     narrate(f"{counted(len(started.replica_names), 'replica')} {serve}: {', '.join(started.replica_names)}.")
     narrate(_WHAT_NEXT % (last, last, last))
 
 
 @click.command()
+@click.option("--volumes", is_flag=True, help="Of containers: remove the data too, and forget the cluster.")
 @cluster_folder
-def down(folder: Path) -> None:
+def down(volumes: bool, folder: Path) -> None:
     """Stop the cluster, replicas first; its data stay.
 
     \b
     chsim down
     """
-    stopped = _cluster(folder).down()
+    stopped = _cluster(folder).down(data=volumes)
     narrate(f"Stopped {', '.join(stopped)}." if stopped else "Nothing was running.")
 
 
@@ -129,26 +142,57 @@ def start(member: str, no_wait: bool, folder: Path) -> None:
 @_member
 @cluster_folder
 def pause(member: str, folder: Path) -> None:
-    """Hold a replica or the coordinator with SIGSTOP, like a stall.
+    """Hold a replica or the coordinator (SIGSTOP, or a frozen container), like a stall.
 
     \b
     chsim pause r2
     """
     pid = _cluster(folder).pause(member)
-    narrate(f"Paused {member} (pid {pid}) with SIGSTOP. Let it go on with: chsim resume {member}")
+    narrate(f"Paused {member} (pid {pid}). Let it go on with: chsim resume {member}")
 
 
 @click.command()
 @_member
 @cluster_folder
 def resume(member: str, folder: Path) -> None:
-    """Let a paused replica or coordinator go on (SIGCONT).
+    """Let a paused replica or coordinator go on.
 
     \b
     chsim resume r2
     """
     pid = _cluster(folder).resume(member)
     narrate(f"{member} (pid {pid}) goes on.")
+
+
+@click.command()
+@_member
+@click.argument("other", metavar="[OTHER]", required=False, shell_complete=complete_member)
+@cluster_folder
+def partition(member: str, other: str | None, folder: Path) -> None:
+    """Cut the network between two members of a cluster in containers, or between one and all others.
+
+    \b
+    chsim partition r1                 # from everybody
+    chsim partition r1 r2              # replicas that no longer fetch from each other
+    chsim partition r1 coordinator     # from whoever coordinates, all servers of an ensemble
+    chsim partition zk2                # one server of an ensemble
+
+    Clients still reach both ends. The links stay cut, also when a member is killed and started, until chsim heal.
+    """
+    cuts = _cluster(folder).partition(member, other)
+    narrate(f"Cut: {_links(cuts)}. Mend it with: chsim heal")
+
+
+@click.command()
+@cluster_folder
+def heal(folder: Path) -> None:
+    """Mend every link that chsim partition cut.
+
+    \b
+    chsim heal
+    """
+    mended = _cluster(folder).heal()
+    narrate(f"Mended: {_links(mended)}." if mended else "No link was cut.")
 
 
 @click.command()
@@ -191,25 +235,35 @@ def logs(member: str, follow: bool, lines: int, folder: Path) -> None:
 
 def _coordination(coordinator: str | None, servers: str | None, zookeeper: str | None) -> Coordination | None:
     """What was asked for; None if nothing was."""
-    from clickhouse_sim.cluster.coordination import EmbeddedCoordinator, ExistingZooKeeper, OwnZooKeeper
+    from clickhouse_sim.cluster.coordination import EmbeddedCoordinator, ExistingZooKeeper, OwnKeeper, OwnZooKeeper
 
     if zookeeper is not None:
         if coordinator or servers:
             raise click.UsageError("--zookeeper names one that is there: --coordinator and --servers start others.")
         return ExistingZooKeeper(zookeeper)
-    if servers and coordinator != "zookeeper":
-        raise click.UsageError("--servers is how many ZooKeeper servers there are: add --coordinator zookeeper.")
+    if servers and coordinator not in ("zookeeper", "keeper"):
+        raise click.UsageError(
+            "--servers is how many ZooKeeper servers there are: add --coordinator zookeeper (or keeper)."
+        )
     if coordinator == "zookeeper":
         return OwnZooKeeper(int(servers or 1))
+    if coordinator == "keeper":
+        return OwnKeeper(int(servers or 1))
     return EmbeddedCoordinator() if coordinator else None
 
 
-def _who_coordinates(settings: Settings) -> str:
+def _who_coordinates(settings: Settings, cluster: Cluster) -> str:
+    if not settings.coordinator_names:
+        return f"The ZooKeeper at {settings.zookeeper} coordinates; chsim down leaves it alone."
+    address = cluster.coordinator_address()
     if not settings.zookeeper:
-        return f"The coordinator listens on {settings.coordinator_address}."
-    if settings.coordinator_names:
-        return f"ZooKeeper ({', '.join(settings.coordinator_names)}) listens on {settings.zookeeper}."
-    return f"The ZooKeeper at {settings.zookeeper} coordinates; chsim down leaves it alone."
+        return f"The coordinator listens on {address}."
+    kind = "Keeper" if settings.keeper else "ZooKeeper"
+    return f"{kind} ({', '.join(settings.coordinator_names)}) listens on {address}."
+
+
+def _links(links: list[Link]) -> str:
+    return ", ".join(f"{one} and {other}" for one, other in links)
 
 
 def _cluster(folder: Path) -> Cluster:

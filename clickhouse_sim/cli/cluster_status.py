@@ -11,9 +11,10 @@ from typing import Any
 from clickhouse_sim.cli.ask import system_rows
 from clickhouse_sim.cli.listing import Listing
 from clickhouse_sim.cluster import znodes
-from clickhouse_sim.cluster.cluster import Cluster, MemberState
+from clickhouse_sim.cluster.cluster import Cluster
 from clickhouse_sim.cluster.errors import ClusterUnreachable
 from clickhouse_sim.cluster.folder import ClusterFolder
+from clickhouse_sim.cluster.runtime import MemberState
 from coordinator.api import CoordinationError, Session
 from replica.errors import ClickHouseError
 from replica.quoting import string_literal
@@ -71,7 +72,8 @@ def status_listing(folder: Path) -> Listing:
         for each in members
     ]
     spare = ("log", "interserver", "pid", "tables", "endpoint")
-    return Listing(_COLUMNS, rows, key=("name",), spare=spare, notes=_what_grows(known or []))
+    cuts = [f"Cut: {one} and {other}. Mend it with: chsim heal" for one, other in cluster.folder.cuts()]
+    return Listing(_COLUMNS, rows, key=("name",), spare=spare, notes=[*cuts, *_what_grows(known or [])])
 
 
 def _what_grows(backlogs: Sequence[_Backlog]) -> list[str]:

@@ -11,8 +11,9 @@ from typing import Any
 from clickhouse_sim.cli.ask import system_rows
 from clickhouse_sim.cli.listing import Listing
 from clickhouse_sim.cluster import znodes
-from clickhouse_sim.cluster.cluster import Cluster, Condition
+from clickhouse_sim.cluster.cluster import Cluster
 from clickhouse_sim.cluster.folder import ClusterFolder
+from clickhouse_sim.cluster.runtime import Condition
 from clickhouse_sim.sql.statements import parse_table_name
 from coordinator.api import Session
 from replica.errors import UnknownTable

@@ -17,6 +17,8 @@ _MODULE_OF = {
     "start": "cluster_commands",
     "pause": "cluster_commands",
     "resume": "cluster_commands",
+    "partition": "cluster_commands",
+    "heal": "cluster_commands",
     "logs": "cluster_commands",
     "sql": "data_commands",
     "insert": "data_commands",

@@ -48,6 +48,7 @@ from replica.commands import (
     Definition,
     DescribeTable,
     DropTable,
+    PartitionCommand,
     ShowCreateTable,
     SystemCommand,
 )
@@ -112,7 +113,7 @@ def _insert(
 
 
 def _ask(
-    statement: Question | Optimization | SystemCommand,
+    statement: Question | Optimization | PartitionCommand | SystemCommand,
     name: str,
     client: EndpointClient,
     renderer: Renderer,
@@ -128,6 +129,9 @@ def _ask(
             _show(exists(statement, client), renderer)
         case DescribeTable() | ShowCreateTable():
             _show(describe(statement, client), renderer)
+        case _ if isinstance(statement, PartitionCommand):
+            client.execute(statement)
+            narrate(f"Done on {name}; the log brings it to the other replicas.")
         case _:
             client.execute(statement)
             narrate(f"Done on {name}; a SYSTEM statement is for one server only.")

@@ -116,6 +116,12 @@ def replica() -> None:
 @_data_folder
 @click.option("--shard", default="01", show_default=True, help="What {shard} means in CREATE TABLE.")
 @click.option("--listen", type=_Address(), default="127.0.0.1:0", show_default=True, help="Where clients connect.")
+@click.option(
+    "--interserver-host",
+    metavar="HOST",
+    default="",
+    help="Where other replicas fetch from, if it is not the host listened on (as in containers: 0.0.0.0).",
+)
 @click.option("--session-timeout", type=click.FloatRange(0.5, 600), default=30.0, show_default=True, help="Seconds.")
 @server_settings
 def serve_replica(
@@ -124,6 +130,7 @@ def serve_replica(
     folder: Path,
     shard: str,
     listen: tuple[str, int],
+    interserver_host: str,
     session_timeout: float,
     settings: tuple[tuple[str, str], ...],
 ) -> None:
@@ -136,4 +143,4 @@ def serve_replica(
     from replica.settings import ServerSettings
 
     chosen = ServerSettings.from_text(dict(settings))
-    serve(ReplicaOptions(name, shard, zookeeper, folder, listen, session_timeout, chosen))
+    serve(ReplicaOptions(name, shard, zookeeper, folder, listen, session_timeout, chosen, interserver_host))

@@ -12,7 +12,7 @@ from clickhouse_sim.cli.options import output_format
 if TYPE_CHECKING:
     from clickhouse_sim.cli.render import Renderer
 
-PLAN_NAMES = ("standard", "forgetful", "destructive", "tree-lost")
+PLAN_NAMES = ("standard", "forgetful", "destructive", "tree-lost", "dropping")
 _ENDINGS = "Exit codes: 0 all properties held, 1 a property broken, 2 undecided, 3 did not converge after healing."
 
 

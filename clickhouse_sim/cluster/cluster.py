@@ -1,18 +1,12 @@
-"""A cluster of local processes: whoever coordinates it and its replicas, started, found, killed and stopped."""
+"""A cluster: whoever coordinates it and its replicas, started, found, killed, cut off and stopped."""
 
 from __future__ import annotations
 
-import signal
-import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from pathlib import Path
 from types import MappingProxyType
 
-import clickhouse_sim
-from clickhouse_sim.cluster import zookeeper
+from clickhouse_sim.cluster import runtime, zookeeper
 from clickhouse_sim.cluster.coordination import (
     Coordination,
     EmbeddedCoordinator,
@@ -21,64 +15,13 @@ from clickhouse_sim.cluster.coordination import (
     with_coordination,
 )
 from clickhouse_sim.cluster.errors import ClusterError, ClusterUnreachable
-from clickhouse_sim.cluster.folder import COORDINATOR, ClusterFolder, Ready, Settings
-from clickhouse_sim.cluster.processes import ProcessId, spawn
+from clickhouse_sim.cluster.folder import COORDINATOR, Backend, ClusterFolder, Link, Ready, Settings
+from clickhouse_sim.cluster.process_runtime import Launcher, ProcessRuntime, member_command
+from clickhouse_sim.cluster.runtime import Condition, MemberState, Runtime
 from coordinator.api import CoordinationError
 
 DEFAULT_REPLICAS = 3
 DEFAULT_SESSION_TIMEOUT = 6.0
-READY_SECONDS = 60.0
-STOP_SECONDS = 15.0
-_POLL_SECONDS = 0.02
-
-Launcher = Callable[[ClusterFolder, Settings, str], Sequence[str]]
-"""The command line of a member's process."""
-
-
-class Condition(StrEnum):
-    """What a member does, as far as its process tells."""
-
-    SERVES = "serves"
-    STARTING = "starting"
-    PAUSED = "paused"
-    STOPPED = "stopped"
-
-
-@dataclass(frozen=True, slots=True)
-class MemberState:
-    """A member and its process; the addresses are empty where it does not serve (or has none)."""
-
-    name: str
-    condition: Condition
-    pid: int | None
-    endpoint: str
-    interserver: str
-    log: str
-
-    @property
-    def running(self) -> bool:
-        return self.condition is Condition.SERVES
-
-
-def member_command(folder: ClusterFolder, settings: Settings, member: str) -> list[str]:
-    """How `chsim` runs a member: in the same Python as itself, or in Java."""
-    if member in settings.coordinator_names and settings.zookeeper:
-        return zookeeper.server_command(folder.data(member))
-    program = [sys.executable, "-m", "clickhouse_sim"]
-    data = ["--dir", str(folder.data(member))]
-    if member == COORDINATOR:
-        # With four ticks to the timeout, the coordinator grants it: sessions last from 2 to 20 ticks.
-        tick_ms = max(10, round(settings.session_timeout * 1000 / 4))
-        return [
-            *(*program, "coordinator", "serve", "--listen", settings.coordinator_address, *data),
-            *("--tick-ms", str(tick_ms)),
-        ]
-    address = zookeeper.beginning_with(settings.coordinator_address, settings.replica_names.index(member))
-    return [
-        *(*program, "replica", "serve", "--name", member, "--zookeeper", address, *data),
-        *("--session-timeout", str(settings.session_timeout)),
-        *(f"--setting={name}={value}" for name, value in sorted(settings.server_settings.items())),
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,30 +39,37 @@ class Cluster:
         session_timeout: float | None = None,
         coordination: Coordination | None = None,
         server_settings: Mapping[str, str] = MappingProxyType({}),
+        backend: Backend | None = None,
     ) -> Settings:
         """Start a new cluster, or the one whose folder this is, and return when all of it serves.
 
         What is not said is as it was the last time, else 3 replicas, a session timeout of 6 seconds, the embedded
-        coordinator, and the server settings' defaults. Raises ClusterError when it runs already, has another number
-        of replicas or is coordinated otherwise, or a member does not come up; in that case all that was started is
-        stopped again. Raises ClusterUnreachable, with nothing started, when the ZooKeeper that is to be used does not
-        answer.
+        coordinator, processes, and the server settings' defaults. Raises ClusterError when it runs already, has
+        another number of replicas, is coordinated or run otherwise, or a member does not come up; in that case all
+        that was started is stopped again. Raises ClusterUnreachable, with nothing started, when the ZooKeeper that is
+        to be used does not answer, or what runs the members is not there.
         """
         with self.folder.locked():
             is_new = not self.folder.has_cluster()
-            settings = self._settings_for(replicas, session_timeout, coordination)
+            settings = self._settings_for(replicas, session_timeout, coordination, backend)
             settings = replace(settings, server_settings={**settings.server_settings, **server_settings})
-            running = [member for member in settings.members if self.folder.process(member)]
+            members = self._runtime(settings)
+            running = [name for name in settings.members if _runs(members.state(name))]
             if running:
                 raise ClusterError(self._running_already(settings, running))
             if not settings.coordinator_names:
                 _require_answer(settings.zookeeper)
+            members.prepare()
             self.folder.write_settings(settings)
             try:
-                self._start_coordination(settings)
-                self._start(settings, settings.replica_names)
+                members.start(settings.coordinator_names)
+                if settings.coordinator_names and settings.zookeeper:
+                    # All of them run, but have they found each other?
+                    zookeeper.prepare(members.coordinator_address(), runtime.READY_SECONDS)
+                members.start(settings.replica_names)
             except BaseException:
-                self._stop(settings)
+                _stop(settings, members)
+                members.clear(data=is_new and settings.backend is Backend.DOCKER)
                 if is_new:
                     self.folder.forget_cluster()
                 raise
@@ -132,74 +82,110 @@ class Cluster:
         """
         with self.folder.locked():
             self.folder.require_member(member)
-            if self.folder.process(member):
-                raise ClusterError(f"{member} is running already")
             settings = self.folder.settings()
+            members = self._runtime(settings)
+            if _runs(members.state(member)):
+                raise ClusterError(f"{member} is running already")
             if member in settings.replica_names:
-                self._require_coordination(settings, member)
-            return self._start(settings, [member])[0]
+                _require_coordination(settings, members, member)
+            return members.start([member])[0]
 
     def kill(self, member: str) -> int:
         """End one member with SIGKILL, which lets it do nothing more; its pid. Raises ClusterError."""
         with self.folder.locked():
-            process = self._running(member)
-            process.send(signal.SIGKILL)
-            if not process.wait_gone(STOP_SECONDS):
-                raise ClusterError(f"{member} (pid {process.pid}) does not go away")
-            return process.pid
+            return self._with_running(member).kill(member)
 
     def pause(self, member: str) -> int:
-        """Let one member do nothing until `resume`, as a long stall would (SIGSTOP); its pid. Raises ClusterError."""
+        """Let one member do nothing until `resume`, as a long stall would; its pid. Raises ClusterError."""
         with self.folder.locked():
-            process = self._running(member)
-            if process.is_paused:
+            members = self._with_running(member)
+            if members.state(member).condition is Condition.PAUSED:
                 raise ClusterError(f"{member} is paused already: chsim resume {member}")
-            process.send(signal.SIGSTOP)
-            process.wait_paused(True, STOP_SECONDS)
-            return process.pid
+            return members.pause(member)
 
     def resume(self, member: str) -> int:
-        """Let a paused member go on (SIGCONT); its pid. Raises ClusterError."""
+        """Let a paused member go on; its pid. Raises ClusterError."""
         with self.folder.locked():
-            process = self._running(member)
-            if not process.is_paused:
+            members = self._with_running(member)
+            if members.state(member).condition is not Condition.PAUSED:
                 raise ClusterError(f"{member} is not paused")
-            process.send(signal.SIGCONT)
-            process.wait_paused(False, STOP_SECONDS)
-            return process.pid
+            return members.resume(member)
 
-    def down(self) -> list[str]:
-        """Stop every member in order, the coordinator last; the names of those that ran."""
+    def partition(self, member: str, other: str | None = None) -> list[Link]:
+        """Let nothing pass between two members any more, or between one and all others, until `heal`; the links that
+        are cut now. Clients still reach both.
+
+        `coordinator` is whoever coordinates, all servers of an ensemble. It stays so when members go and come back.
+        Raises UnknownMember, and ClusterError where members run that cannot be cut off.
+        """
+        with self.folder.locked():
+            settings = self.folder.settings()
+            one = _named(settings, self.folder, member)
+            others = _named(settings, self.folder, other) if other else settings.members
+            added = {_link(end, far) for end in one for far in others if far not in one}
+            if not added:
+                raise ClusterError(f"{member} has nobody else to be cut off from")
+            before = self.folder.cuts()
+            cuts = sorted({*before, *added})
+            self._runtime(settings).cut(cuts)
+            self.folder.write_cuts(cuts)
+            return cuts
+
+    def heal(self) -> list[Link]:
+        """Let everything pass again; the links that were cut."""
+        with self.folder.locked():
+            members = self._runtime(self.folder.settings())
+            cuts = self.folder.cuts()
+            members.cut([])
+            self.folder.write_cuts([])
+            return cuts
+
+    def down(self, *, data: bool = False) -> list[str]:
+        """Stop every member in order, the coordinator last; the names of those that ran. Links heal.
+
+        With `data`, remove the volumes of containers as well, and forget the cluster. Raises ClusterError, with
+        nothing stopped, where there are none.
+        """
         settings = self.folder.settings()
         with self.folder.locked():
-            return self._stop(settings)
+            members = self._runtime(settings)
+            if data and settings.backend is Backend.PROCESS:
+                raise ClusterError(f"there are no volumes to remove: the data lie in {self.folder.root}")
+            stopped = _stop(settings, members)
+            members.clear(data=data)
+            self.folder.write_cuts([])
+            if data:
+                self.folder.forget_cluster()
+            return stopped
 
     # --- questions -------------------------------------------------------------------------------------------
 
     def status(self) -> list[MemberState]:
         """Every member, and the ZooKeeper of others that is used, whose processes are not known here."""
         settings = self.folder.settings()
-        members = [self._state(member) for member in settings.members]
+        states = list(map(self._runtime(settings).state, settings.members))
         if settings.coordinator_names:
-            return members
+            return states
         condition = Condition.SERVES if zookeeper.serves(settings.zookeeper) else Condition.STOPPED
         foreign = MemberState("zookeeper", condition, pid=None, endpoint=settings.zookeeper, interserver="", log="")
-        return [foreign, *members]
+        return [foreign, *states]
 
     def living_replicas(self) -> dict[str, str]:
         """Name and endpoint address of every replica that serves."""
-        states = map(self._state, self.folder.settings().replica_names)
+        settings = self.folder.settings()
+        states = map(self._runtime(settings).state, settings.replica_names)
         return {state.name: state.endpoint for state in states if state.running}
 
     def coordinator_address(self) -> str:
         """Where the coordination service is asked. Raises ClusterUnreachable when none of its members serves."""
         settings = self.folder.settings()
-        if not settings.zookeeper:
-            return self._serving(COORDINATOR, "the coordinator")
+        members = self._runtime(settings)
+        if settings.coordinator_names == (COORDINATOR,):
+            return _serving(members.state(COORDINATOR), "the coordinator")
         names = settings.coordinator_names
-        if names and not any(self._state(name).running for name in names):
-            raise ClusterUnreachable(f"no ZooKeeper server is running: start one with chsim start {names[0]}")
-        return settings.zookeeper
+        if names and not any(members.state(name).running for name in names):
+            raise ClusterUnreachable(f"none of {', '.join(names)} is running: start one with chsim start {names[0]}")
+        return members.coordinator_address()
 
     def chosen_replica(self, name: str | None) -> tuple[str, str]:
         """Name and endpoint of the replica of that name, or of the first one that serves.
@@ -212,20 +198,54 @@ class Cluster:
                 raise ClusterUnreachable("no replica is running: see chsim status, or start one with chsim start r1")
             return next(iter(living.items()))
         self.folder.require_replica(name)
-        return name, self._serving(name, name)
+        return name, _serving(self.member(name), name)
 
     def member(self, name: str) -> MemberState:
         """One member. Raises UnknownMember."""
         self.folder.require_member(name)
-        return self._state(name)
+        return self._runtime(self.folder.settings()).state(name)
 
-    # --- members ---------------------------------------------------------------------------------------------
+    def log(self, name: str, lines: int, *, follow: bool = False) -> Iterator[str]:
+        """The last lines of what a member wrote, and with `follow` what it adds. Raises UnknownMember, and
+        ClusterError when it has never run."""
+        self.folder.require_member(name)
+        return self._runtime(self.folder.settings()).log(name, lines, follow)
+
+    # --- how -------------------------------------------------------------------------------------------------
+
+    def _runtime(self, settings: Settings) -> Runtime:
+        match settings.backend:
+            case Backend.PROCESS:
+                return ProcessRuntime(self.folder, settings, self.command)
+            case Backend.ELSEWHERE:
+                from clickhouse_sim.cluster.elsewhere_runtime import ElsewhereRuntime
+
+                return ElsewhereRuntime(settings)
+        from clickhouse_sim.cluster.container_runtime import ContainerRuntime  # the engine's client takes its time
+
+        return ContainerRuntime(self.folder, settings)
+
+    def _with_running(self, member: str) -> Runtime:
+        """What runs the member. Raises UnknownMember, and ClusterError when it does not run."""
+        self.folder.require_member(member)
+        members = self._runtime(self.folder.settings())
+        if not _runs(members.state(member)):
+            raise ClusterError(f"{member} is not running")
+        return members
 
     def _settings_for(
-        self, replicas: int | None, session_timeout: float | None, coordination: Coordination | None
+        self,
+        replicas: int | None,
+        session_timeout: float | None,
+        coordination: Coordination | None,
+        backend: Backend | None,
     ) -> Settings:
         if not self.folder.has_cluster():
-            new = Settings(replicas or DEFAULT_REPLICAS, session_timeout or DEFAULT_SESSION_TIMEOUT, 0)
+            new = Settings(
+                *(replicas or DEFAULT_REPLICAS, session_timeout or DEFAULT_SESSION_TIMEOUT, 0),
+                backend=backend or Backend.PROCESS,
+                project=self.folder.project,
+            )
             return with_coordination(new, coordination or EmbeddedCoordinator())
         known = self.folder.settings()
         if replicas not in (None, known.replicas):
@@ -233,9 +253,16 @@ class Cluster:
                 f"{self.folder.root} holds a cluster of {known.replicas} replicas, not {replicas}:"
                 " leave --replicas out to start it again, or name another folder with --dir"
             )
+        if backend not in (None, known.backend):
+            raise ClusterError(
+                f"{self.folder.root} holds a cluster whose backend is {known.backend}, not {backend}:"
+                " leave --backend out to start it again, or name another folder with --dir"
+            )
         was = coordination_of(known)
         require_same(was, coordination or was)
         again = replace(known, session_timeout=session_timeout or known.session_timeout)
+        if known.backend is not Backend.PROCESS:
+            return again  # names in a network of their own stay as they are
         return with_coordination(again, coordination or was)
 
     def _running_already(self, settings: Settings, running: list[str]) -> str:
@@ -252,119 +279,51 @@ class Cluster:
             f" {', '.join(down)} {_is_or_are(down)} down. Start what is down with: {commands}"
         )
 
-    def _start_coordination(self, settings: Settings) -> None:
-        names = settings.coordinator_names
-        if settings.zookeeper and names:
-            folders = [self.folder.data(name) for name in names]
-            zookeeper.configure(folders, _ports(settings.zookeeper), settings.session_timeout)
-        self._start(settings, names)
-        if settings.zookeeper and names:
-            zookeeper.prepare(settings.zookeeper, READY_SECONDS)  # all of them run, but have they found each other?
 
-    def _require_coordination(self, settings: Settings, replica: str) -> None:
-        names = settings.coordinator_names
-        if names and not any(self.folder.process(name) for name in names):
-            who = (
-                "ZooKeeper, none of whose servers runs"
-                if settings.zookeeper
-                else "the coordinator, which is not running"
-            )
-            raise ClusterUnreachable(f"{replica} needs {who}: chsim start {names[0]}")
+def _runs(state: MemberState) -> bool:
+    return state.condition is not Condition.STOPPED
 
-    def _start(self, settings: Settings, members: Sequence[str]) -> list[Ready]:
-        """Start the members' processes together; what they say once they serve. If one does not, all are ended."""
-        for member in members:
-            self.folder.data(member).mkdir(parents=True, exist_ok=True)
-            (self.folder.data(member) / "ready.json").unlink(missing_ok=True)
-            command = self.command(self.folder, settings, member)
-            package_root = str(Path(clickhouse_sim.__file__).parents[1])
-            self.folder.write_process(
-                member, spawn(command, self.folder.log(member), {"PYTHONPATH": package_root, "PYTHONUNBUFFERED": "1"})
-            )
-        deadline = time.monotonic() + READY_SECONDS
-        try:
-            return [self._wait_ready(settings, member, deadline) for member in members]
-        except BaseException:
-            self._end(members)
-            raise
 
-    def _wait_ready(self, settings: Settings, member: str, deadline: float) -> Ready:
-        while True:
-            ready = self.folder.ready(member)
-            if ready is not None:
-                return ready
-            process = self.folder.process(member)
-            if process is None:
-                raise ClusterError(self._with_log(member, f"{member} ended while it started"))
-            if time.monotonic() >= deadline:
-                raise ClusterError(self._with_log(member, f"{member} does not serve after {READY_SECONDS:.0f} s"))
-            if settings.zookeeper and member in settings.coordinator_names:
-                self._speak_for_zookeeper(settings, member, process)
-            time.sleep(_POLL_SECONDS)
+def _stop(settings: Settings, members: Runtime) -> list[str]:
+    """End all replicas together, after them whoever coordinates; the names of those that ran."""
+    return members.stop(settings.replica_names) + members.stop(settings.coordinator_names)
 
-    def _speak_for_zookeeper(self, settings: Settings, member: str, process: ProcessId) -> None:
-        """ZooKeeper writes no `ready.json`: it is asked."""
-        port = _ports(settings.zookeeper)[settings.coordinator_names.index(member)]
-        if zookeeper.answers(port):
-            self.folder.write_ready(member, process, zookeeper.local_address([port]))
 
-    def _with_log(self, member: str, problem: str) -> str:
-        return f"{problem}; the last lines of {self.folder.log(member)}:\n{self.folder.last_log_lines(member)}"
+def _serving(state: MemberState, called: str) -> str:
+    """Its endpoint. Raises ClusterUnreachable when it does not serve."""
+    match state.condition:
+        case Condition.SERVES:
+            return state.endpoint
+        case Condition.PAUSED:
+            raise ClusterUnreachable(f"{called} is paused: let it go on with chsim resume {state.name}")
+        case Condition.STARTING:
+            raise ClusterUnreachable(f"{called} is starting: try again")
+    raise ClusterUnreachable(f"{called} is not running: start it with chsim start {state.name}")
 
-    def _stop(self, settings: Settings) -> list[str]:
-        """End all replicas together, after them whoever coordinates; the names of those that ran."""
-        return self._end(settings.replica_names) + self._end(settings.coordinator_names)
 
-    def _end(self, members: Sequence[str]) -> list[str]:
-        """SIGTERM to all of them (a paused one must go on to hear it), a bounded wait, then SIGKILL."""
-        running = {member: process for member in members if (process := self.folder.process(member))}
-        for process in running.values():
-            process.send(signal.SIGTERM)
-            process.send(signal.SIGCONT)
-        deadline = time.monotonic() + STOP_SECONDS
-        for process in running.values():
-            if not process.wait_gone(max(0.0, deadline - time.monotonic())):
-                process.send(signal.SIGKILL)
-                process.wait_gone(STOP_SECONDS)
-        return list(running)
-
-    def _running(self, member: str) -> ProcessId:
-        """Its process. Raises UnknownMember, and ClusterError when there is none."""
-        self.folder.require_member(member)
-        process = self.folder.process(member)
-        if process is None:
-            raise ClusterError(f"{member} is not running")
-        return process
-
-    def _serving(self, member: str, called: str) -> str:
-        """Its endpoint. Raises ClusterUnreachable when it does not serve."""
-        state = self._state(member)
-        match state.condition:
-            case Condition.SERVES:
-                return state.endpoint
-            case Condition.PAUSED:
-                raise ClusterUnreachable(f"{called} is paused: let it go on with chsim resume {member}")
-            case Condition.STARTING:
-                raise ClusterUnreachable(f"{called} is starting: try again")
-        raise ClusterUnreachable(f"{called} is not running: start it with chsim start {member}")
-
-    def _state(self, member: str) -> MemberState:
-        process, ready = self.folder.process(member), self.folder.ready(member)
-        if process is None:
-            condition = Condition.STOPPED
-        elif process.is_paused:
-            condition = Condition.PAUSED
-        else:
-            condition = Condition.STARTING if ready is None else Condition.SERVES
-        addresses = ready.addresses if ready else {}
-        return MemberState(
-            name=member,
-            condition=condition,
-            pid=process.pid if process else None,
-            endpoint=addresses.get("endpoint", ""),
-            interserver=addresses.get("interserver", ""),
-            log=str(self.folder.log(member)),
+def _require_coordination(settings: Settings, members: Runtime, replica: str) -> None:
+    names = settings.coordinator_names
+    if names and not any(_runs(members.state(name)) for name in names):
+        ensemble = "Keeper" if settings.keeper else "ZooKeeper"
+        who = (
+            f"{ensemble}, none of whose servers runs"
+            if settings.zookeeper
+            else "the coordinator, which is not running"
         )
+        raise ClusterUnreachable(f"{replica} needs {who}: chsim start {names[0]}")
+
+
+def _named(settings: Settings, folder: ClusterFolder, name: str) -> tuple[str, ...]:
+    """The members that are meant. Raises UnknownMember."""
+    if name == COORDINATOR and settings.coordinator_names:
+        return settings.coordinator_names
+    folder.require_member(name)
+    return (name,)
+
+
+def _link(one: str, other: str) -> Link:
+    first, last = sorted((one, other))
+    return first, last
 
 
 def _require_answer(address: str) -> None:
@@ -379,7 +338,3 @@ def _require_answer(address: str) -> None:
 
 def _is_or_are(names: Sequence[str]) -> str:
     return "is" if len(names) == 1 else "are"
-
-
-def _ports(address: str) -> list[int]:
-    return [int(server.rpartition(":")[2]) for server in address.split(",")]

@@ -21,6 +21,7 @@ def serve(listen: tuple[str, int], folder: Path, tick_ms: int) -> None:
     """
     log_to_stderr()
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / "ready.json").unlink(missing_ok=True)  # of a life that ended by force
 
     def on_ready(address: str) -> None:
         write_ready(folder, endpoint=address)

@@ -5,17 +5,22 @@ lock                    held by the command that changes the cluster
 pids/<member>.json      the process that runs the member (or ran it)
 logs/<member>.log       what it said
 <member>/               its own data, with ready.json once it serves
+cuts.json               the links over which nothing passes
+
+Pids, logs and data are those of processes; of containers their engine keeps them.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -25,14 +30,29 @@ from clickhouse_sim.cluster.processes import ProcessId
 COORDINATOR = "coordinator"
 LOOPBACK = "127.0.0.1"
 
+Link = tuple[str, str]
+"""Two members that talk with each other, in the order of their names."""
+
+
+class Backend(StrEnum):
+    """Who runs the members."""
+
+    PROCESS = "process"
+    DOCKER = "docker"
+    COMPOSE = "compose"
+    ELSEWHERE = "elsewhere"
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What `cluster.json` holds. Whoever coordinates keeps its ports for as long as the cluster is up.
 
     `zookeeper` is the address of the ZooKeeper that coordinates, empty where the embedded coordinator does; so many
-    `zookeeper_servers` of it are members of the cluster, none where others run it. `server_settings` are those of
-    every replica that are not the default.
+    `zookeeper_servers` of it are members of the cluster, none where others run it; they are ClickHouse Keepers where
+    `keeper` says so. `server_settings` are those of every replica that are not the default.
+
+    Containers carry the label of their `project`; the addresses in these settings are those within their network. Of
+    replicas that run elsewhere, `endpoints` has names and addresses.
     """
 
     replicas: int
@@ -41,16 +61,24 @@ class Settings:
     zookeeper: str = ""
     zookeeper_servers: int = 0
     server_settings: dict[str, str] = field(default_factory=dict)
+    keeper: bool = False
+    backend: Backend = Backend.PROCESS
+    project: str = ""
+    endpoints: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "backend", Backend(self.backend))
 
     @property
     def replica_names(self) -> tuple[str, ...]:
-        return tuple(f"r{number}" for number in range(1, self.replicas + 1))
+        return tuple(self.endpoints) or tuple(f"r{number}" for number in range(1, self.replicas + 1))
 
     @property
     def coordinator_names(self) -> tuple[str, ...]:
         """The members that coordinate."""
         if self.zookeeper:
-            return tuple(f"zk{number}" for number in range(1, self.zookeeper_servers + 1))
+            kind = "keeper" if self.keeper else "zk"
+            return tuple(f"{kind}{number}" for number in range(1, self.zookeeper_servers + 1))
         return (COORDINATOR,)
 
     @property
@@ -60,7 +88,9 @@ class Settings:
 
     @property
     def coordinator_address(self) -> str:
-        return self.zookeeper or f"{LOOPBACK}:{self.coordinator_port}"
+        """Where replicas ask whoever coordinates."""
+        host = LOOPBACK if self.backend is Backend.PROCESS else COORDINATOR
+        return self.zookeeper or f"{host}:{self.coordinator_port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +119,11 @@ class ClusterFolder:
         except (ValueError, TypeError, OSError) as problem:
             raise ClusterError(f"{path} cannot be read ({problem}): remove the folder, or name another") from None
 
+    @property
+    def project(self) -> str:
+        """What containers of a cluster in this folder are called by, and no others on this machine."""
+        return f"chsim-{hashlib.sha256(str(self.root.resolve()).encode()).hexdigest()[:8]}"
+
     def has_cluster(self) -> bool:
         return (self.root / "cluster.json").exists()
 
@@ -97,6 +132,18 @@ class ClusterFolder:
 
     def forget_cluster(self) -> None:
         (self.root / "cluster.json").unlink(missing_ok=True)
+
+    def cuts(self) -> list[Link]:
+        """The links that are cut, sorted."""
+        try:
+            return sorted((str(one), str(other)) for one, other in json.loads(self._cuts_file.read_text()))
+        except FileNotFoundError:
+            return []
+        except (ValueError, TypeError, OSError) as problem:
+            raise ClusterError(f"{self._cuts_file} cannot be read ({problem}): remove it") from None
+
+    def write_cuts(self, cuts: Iterable[Link]) -> None:
+        _write_json(self._cuts_file, sorted(cuts))
 
     def require_member(self, name: str) -> None:
         members = self.settings().members
@@ -168,6 +215,10 @@ class ClusterFolder:
             (self.root / part).mkdir(parents=True, exist_ok=True)
         with hold(self.root / "lock", f"another chsim is changing the cluster in {self.root}: try again"):
             yield
+
+    @property
+    def _cuts_file(self) -> Path:
+        return self.root / "cuts.json"
 
     def _pid_file(self, member: str) -> Path:
         return self.root / "pids" / f"{member}.json"

@@ -32,7 +32,8 @@ _log = logging.getLogger(__name__)
 class ReplicaOptions:
     """What `chsim replica serve` is given; the timeout is in seconds.
 
-    `zookeeper` is `host:port[,host:port...][/chroot]`, `listen` host and port.
+    `zookeeper` is `host:port[,host:port...][/chroot]`, `listen` host and port; other replicas fetch from
+    `interserver_host`, or where that is empty from the host listened on.
     """
 
     name: str
@@ -42,6 +43,7 @@ class ReplicaOptions:
     listen: tuple[str, int]
     session_timeout: float
     settings: ServerSettings
+    interserver_host: str = ""
 
 
 def serve(options: ReplicaOptions) -> None:
@@ -52,6 +54,7 @@ def serve(options: ReplicaOptions) -> None:
     log_to_stderr()
     options.folder.mkdir(parents=True, exist_ok=True)
     with hold(options.folder / "lock", f"another process serves from {options.folder}"):
+        (options.folder / "ready.json").unlink(missing_ok=True)  # of a life that ended by force
         asyncio.run(_serve(options))
 
 
@@ -65,7 +68,11 @@ async def _serve(options: ReplicaOptions) -> None:
 
     # --- the server plugs in here ---
     # A cancelled fetch holds its thread a little longer than its slot.
-    transfer = _KnownTransfer(options.listen[0], fetches_at_once=2 * options.settings.background_fetches_pool_size)
+    transfer = _KnownTransfer(
+        host,
+        advertised_host=options.interserver_host or host,
+        fetches_at_once=2 * options.settings.background_fetches_pool_size,
+    )
     environment = replace(_environment(options, workers, transfer), merge_workers=merge_workers)
     server = Server(environment, ServerConfig(options.name, options.shard, tcp_port=port, settings=options.settings))
     endpoint = Endpoint(server, host, port)

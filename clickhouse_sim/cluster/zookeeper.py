@@ -99,10 +99,11 @@ def server_command(folder: Path) -> list[str]:
     ]
 
 
-def answers(port: int) -> bool:
-    """Whether a server of our own takes questions there; it may still look for the others."""
+def answers(address: str) -> bool:
+    """Whether a server takes questions at `host:port`; it may still look for the others."""
+    host, _, port = address.rpartition(":")
     try:
-        with socket.create_connection((LOOPBACK, port), timeout=ANSWER_SECONDS) as connection:
+        with socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS) as connection:
             connection.sendall(b"ruok")
             return connection.recv(4) == b"imok"
     except OSError:

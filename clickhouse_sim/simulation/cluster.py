@@ -89,7 +89,9 @@ class SimulatedCluster:
         queues = {}
         for name in self.world.running:
             with contextlib.suppress(UnknownTable):
-                queues[name] = list(self.server(name).table(DEFAULT_DATABASE, self._table_name).state.queue)
+                queues[name] = list(
+                    self.server(name).replicated_table(DEFAULT_DATABASE, self._table_name).state.queue
+                )
         return queues
 
     async def is_quiet(self, session: Session) -> bool:
@@ -106,7 +108,8 @@ class SimulatedCluster:
     async def _is_idle(self, session: Session, name: str, past_log: int) -> bool:
         if name not in self.world.running:
             return False
-        (state,) = (await self.server(name).scan("system", "replicas")).to_pylist() or [None]
+        rows = (await self.server(name).scan("system", "replicas")).to_pylist()
+        state = next((row for row in rows if row["table"] == self._table_name), None)
         if state is None or state["is_readonly"] or state["log_pointer"] < past_log or state["parts_to_check"]:
             return False
         return not await session.children(self.table.replica(name).queue)

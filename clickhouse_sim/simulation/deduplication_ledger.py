@@ -21,6 +21,7 @@ from replica.znodes import TableZnodes
 class _Seen:
     name: str
     stat: Stat
+    part: str
 
     @property
     def order(self) -> tuple[int, str]:
@@ -28,7 +29,7 @@ class _Seen:
 
 
 class DeduplicationLedger:
-    """What has become of each id: how often it was `forgotten`, by name, and which went `too_early`."""
+    """What has become of each id: how often it was `forgotten`, and which went `too_early`, with its part."""
 
     def __init__(self, table: TableZnodes, settings: MergeTreeSettings, kind: HashKind = HashKind.UNIFIED) -> None:
         self.kind = kind
@@ -37,7 +38,7 @@ class DeduplicationLedger:
         self._seen: dict[str, _Seen] = {}
         self._one_at_a_time = asyncio.Lock()
         self.forgotten: Counter[str] = Counter()
-        self.too_early: list[str] = []
+        self.too_early: list[tuple[str, str]] = []
 
     async def keep(self, session: Session) -> None:
         """Follow every change, until cancelled."""
@@ -52,7 +53,9 @@ class DeduplicationLedger:
             names = await session.children(self._directory, watch)
             found = await session.get_many([f"{self._directory}/{name}" for name in names])
             answers = zip(names, found, strict=True)
-            self._note({name: _Seen(name, answer[1]) for name, answer in answers if answer is not None})
+            self._note(
+                {name: _Seen(name, answer[1], answer[0].decode()) for name, answer in answers if answer is not None}
+            )
 
     def _note(self, now: dict[str, _Seen]) -> None:
         lately = [*self._seen.values(), *now.values()]
@@ -61,9 +64,13 @@ class DeduplicationLedger:
                 continue
             # A cleaner knows an id by its name: one that was made anew it may take for the old one.
             if self._holds(each, lately) and not self.forgotten[name]:
-                self.too_early.append(name)
+                self.too_early.append((name, each.part))
             self.forgotten[name] += 1
         self._seen = now
+
+    def parts(self) -> dict[str, str]:
+        """The part that each id points to which is there."""
+        return {name: each.part for name, each in sorted(self._seen.items())}
 
     def begin_anew(self) -> None:
         """All znodes of the table were removed: of the ids that were there, none counts as forgotten."""

@@ -6,7 +6,7 @@ Two phases, after TigerBeetle's VOPR: in the first only safety counts, in the se
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -16,6 +16,7 @@ from clickhouse_sim.simulation.deduplication_ledger import DeduplicationLedger
 from clickhouse_sim.simulation.destruction import Destruction, let_start_by_force
 from clickhouse_sim.simulation.faults import Faults
 from clickhouse_sim.simulation.insert_workload import InsertHistory, insert_blocks
+from clickhouse_sim.simulation.log_ledger import LogLedger
 from clickhouse_sim.simulation.loop import SimulatedLoop, run
 from clickhouse_sim.simulation.operator import (
     intervene_now_and_again,
@@ -24,8 +25,17 @@ from clickhouse_sim.simulation.operator import (
     optimize_now_and_again,
     restore,
 )
+from clickhouse_sim.simulation.partition_workload import (
+    SOURCE_BLOCK,
+    SOURCE_TABLE,
+    PartitionHistory,
+    change_partitions,
+    fill_source,
+)
 from clickhouse_sim.simulation.properties.after_healing import (
     WINDOW,
+    BlockIds,
+    Id,
     check_equal_parts,
     check_every_acknowledged_block_once,
     check_forgotten,
@@ -37,16 +47,20 @@ from clickhouse_sim.simulation.properties.after_healing import (
     check_settings,
     ids_of_blocks,
 )
+from clickhouse_sim.simulation.properties.as_logged import check_against_log
 from clickhouse_sim.simulation.properties.broken import PropertyBroken
 from clickhouse_sim.simulation.properties.followed import FollowedProperties
 from clickhouse_sim.simulation.recording import Recording
 from clickhouse_sim.simulation.standard_table import DEFINITION, TABLE
 from clickhouse_sim.simulation.tape import Tape
 from coordinator.api import Session
+from coordinator.processor import Transaction
 from replica.dedup.hashes import DeduplicationVersion, HashKind
 from replica.errors import ChecksumDoesntMatch, CorruptedData
-from replica.server import DEFAULT_DATABASE
+from replica.log_entry import EntryType
+from replica.server import DEFAULT_DATABASE, Server
 from replica.settings import MergeTreeSettings, ServerSettings
+from replica.table_structure import TableStructure
 
 REPLICAS = ["r1", "r2", "r3"]
 
@@ -63,6 +77,7 @@ POOLS = (
 OLDER = MappingProxyType({"max_log_entry_format_version": "5"})
 
 LONGEST_CONVERGENCE_SECONDS = 900
+_PARTITION_ENTRIES = (EntryType.DROP_RANGE, EntryType.DROP_PART, EntryType.ATTACH_PART, EntryType.REPLACE_RANGE)
 
 # An upgrade goes through these steps, each with replicas of two versions at most; to leave out the middle one would
 # let a retry through.
@@ -89,6 +104,7 @@ class Plan:
     pause_seconds: int = 20
     faults: int = 10
     longest_down_seconds: int = 60
+    partition_commands: int = 0
     tree_is_lost: bool = False
     destruction: bool = False
     table_settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -130,8 +146,18 @@ DESTRUCTIVE = Plan(
 )
 
 
+# Partitions and parts are dropped, detached, attached and replaced among all the rest.
+DROPPING = Plan(clients=4, blocks_per_client=15, pause_seconds=3, faults=12, partition_commands=30)
+
+
 PLANS: Mapping[str, Plan] = MappingProxyType(
-    {"standard": Plan(), "forgetful": FORGETFUL, "destructive": DESTRUCTIVE, "tree-lost": TREE_LOST}
+    {
+        "standard": Plan(),
+        "forgetful": FORGETFUL,
+        "destructive": DESTRUCTIVE,
+        "tree-lost": TREE_LOST,
+        "dropping": DROPPING,
+    }
 )
 """The plans by name."""
 
@@ -143,6 +169,7 @@ class Report:
     `trimmed_entries` were cut off the log; `lost_replicas` counts the times that one was marked lost, and cloned;
     `stored_again` the parts of blocks that were stored once more because their ids had been forgotten meanwhile;
     `rewritten_parts` were written anew without the rows that were there already.
+    `partition_entries` are those that dropped, attached or replaced something.
     `lost_parts` were replaced by empty ones, and `missing_rows` were acknowledged and are gone for ever.
     """
 
@@ -158,6 +185,7 @@ class Report:
     stored_again: int
     rewritten_parts: int
     deduplication_versions: dict[str, str]
+    partition_entries: int
     lost_parts: int
     missing_rows: int
 
@@ -184,6 +212,9 @@ class _History:
         self._ledgers = [DeduplicationLedger(TABLE, self._settings, kind) for kind in HashKind]
         versions = tape.choose("versions of deduplication", _STEPS_OF_AN_UPGRADE)
         self._versions = {name: tape.choose("version of deduplication", versions) for name in REPLICAS}
+        blocks = [*range(plan.clients * plan.blocks_per_client), SOURCE_BLOCK] if plan.partition_commands else []
+        self._log = LogLedger(TABLE, TableStructure.from_definition(self._definition), blocks)
+        self._partitions = PartitionHistory()
         self._missing_rows = 0
 
     async def run(self) -> Report:
@@ -208,7 +239,7 @@ class _History:
             "t",
             TABLE,
             recording=self._recording,
-            follow=self._followed.follow,
+            follow=self._follow,
             settings=self._tape.choose("sizes of the pools", POOLS),
         )
         self._world = self._cluster.world
@@ -232,6 +263,10 @@ class _History:
         await session.close()
         return report
 
+    def _follow(self, transaction: Transaction) -> None:
+        self._log.follow(transaction)
+        self._followed.follow(transaction)
+
     async def _play(self, faults: Faults) -> None:
         async with asyncio.TaskGroup() as group:
             faulty = group.create_task(faults.inject(self._plan.faults, self._plan.pause_seconds))
@@ -239,6 +274,8 @@ class _History:
                 group.create_task(self._insert(client))
             group.create_task(self._optimize())
             intervening = group.create_task(self._intervene())
+            if self._plan.partition_commands:
+                group.create_task(self._change_partitions())
             watching = group.create_task(self._watch_queues())
             await faulty
             watching.cancel()
@@ -279,6 +316,7 @@ class _History:
             lost_replicas=sum(answer[1].version // 2 for answer in lost if answer is not None and not destroys),
             forgotten_ids=sum(ledger.forgotten.total() for ledger in self._ledgers),
             stored_again=sum(ledger.made_again for ledger in self._ledgers),
+            partition_entries=self._log.count(*_PARTITION_ENTRIES),
             lost_parts=int((await session.get(TABLE.lost_part_count))[0] or b"0"),
             missing_rows=self._missing_rows,
             rewritten_parts=self._history.rewritten_parts,
@@ -291,6 +329,11 @@ class _History:
         for name in REPLICAS:
             settings = {**self._settings_of(name), **(OLDER if name == self._older else {})}
             await client.execute(name, replace(self._definition, settings=settings))
+        if self._plan.partition_commands:
+            source = replace(self._definition, table=SOURCE_TABLE, zookeeper_path="/clickhouse/tables/{shard}/s")
+            for name in REPLICAS:
+                await client.execute(name, source)
+            await fill_source(client, REPLICAS[0])
 
     def _settings_of(self, name: str) -> dict[str, str]:
         """Of a replica of the newest release."""
@@ -319,6 +362,12 @@ class _History:
         plan = self._plan
         await intervene_now_and_again(self._operator(), self._tape, REPLICAS, plan.interventions, plan.pause_seconds)
 
+    async def _change_partitions(self) -> None:
+        plan, client = self._plan, self._cluster.client("partitions")
+        await change_partitions(
+            client, self._tape, REPLICAS, plan.partition_commands, plan.pause_seconds, self._log, self._partitions
+        )
+
     def _operator(self) -> SimulatedClient:
         return self._cluster.client("operator")
 
@@ -335,7 +384,8 @@ class _History:
             async with asyncio.timeout(LONGEST_CONVERGENCE_SECONDS):
                 while True:
                     past_log = past(await session.children(TABLE.log))
-                    await self._let_start_by_force(session)
+                    if self._plan.destruction:
+                        await self._let_start_by_force(session)
                     if await self._cluster.is_quiet(session):
                         try:
                             broken = await self._broken_property(session)
@@ -366,7 +416,7 @@ class _History:
     async def _let_start_by_force(self, session: Session) -> None:
         for name in self._world.running:
             for row in (await self._cluster.server(name).scan("system", "replicas")).to_pylist():
-                if row["is_readonly"]:
+                if row["is_readonly"] and row["table"] == DEFINITION.table:
                     await let_start_by_force(session, TABLE, name, row["zookeeper_exception"])
 
     async def _broken_property(self, session: Session) -> PropertyBroken | None:
@@ -377,17 +427,15 @@ class _History:
         }
         structure = self._world.life(REPLICAS[0]).server.table(DEFAULT_DATABASE, "t").state.structure
         blocks = list(ids_of_blocks(structure, self._history))
-        gone = self._destruction.keys
         try:
-            for ledger in self._ledgers:
-                check_forgotten(ledger, blocks, gone)
+            if self._plan.partition_commands:
+                await check_against_log(
+                    self._servers(), self._log, self._ledgers, self._history, blocks, forgotten, self._partitions
+                )
+            else:
+                await self._check_blocks(session, blocks, forgotten)
             for name in REPLICAS:
                 server = self._world.life(name).server
-                self._missing_rows = await check_every_acknowledged_block_once(
-                    name, server, self._history, blocks, forgotten, gone
-                )
-                await check_loss_is_told(session, TABLE, self._missing_rows, gone)
-                await check_ids_have_their_rows(session, TABLE, name, server, blocks)
                 await check_parts_on_disk(session, name, server, TABLE)
                 check_queue(name, server)
                 check_settings(name, server, self._settings_of(name))
@@ -396,3 +444,18 @@ class _History:
         except PropertyBroken as broken:
             return broken
         return None
+
+    async def _check_blocks(self, session: Session, blocks: Sequence[BlockIds], forgotten: Mapping[Id, int]) -> None:
+        """Where nothing is dropped, every block is there."""
+        gone = self._destruction.keys
+        for ledger in self._ledgers:
+            check_forgotten(ledger, blocks, gone)
+        for name, server in self._servers().items():
+            self._missing_rows = await check_every_acknowledged_block_once(
+                name, server, self._history, blocks, forgotten, gone
+            )
+            await check_loss_is_told(session, TABLE, self._missing_rows, gone)
+            await check_ids_have_their_rows(session, TABLE, name, server, blocks)
+
+    def _servers(self) -> dict[str, Server]:
+        return {name: self._world.life(name).server for name in REPLICAS}

@@ -7,6 +7,7 @@ another block, as asynchronous inserts are. A token may change once: the same ro
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -54,8 +55,14 @@ class InsertHistory:
 
 def block_of(*numbers: int) -> pa.Table:
     """The rows of blocks, over both partitions of a table partitioned by `k % 2`; no two blocks share a key."""
-    keys = [key for number in numbers for key in range(number * ROWS_PER_BLOCK, (number + 1) * ROWS_PER_BLOCK)]
-    texts = [f"block {number}" for number in numbers for _ in range(ROWS_PER_BLOCK)]
+    return rows_of(
+        [key for number in numbers for key in range(number * ROWS_PER_BLOCK, (number + 1) * ROWS_PER_BLOCK)]
+    )
+
+
+def rows_of(keys: Sequence[int]) -> pa.Table:
+    """The rows with these keys: the other columns follow from the key."""
+    texts = [f"block {key // ROWS_PER_BLOCK}" for key in keys]
     prices = [[("price", [key, None])] if key % 3 else [] for key in keys]
     return pa.table({"k": pa.array(keys, _KEYS), "v": texts, "x": pa.array(prices, _PRICES)})
 

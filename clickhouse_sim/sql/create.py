@@ -10,7 +10,7 @@ from clickhouse_sim.sql.create_dependent import ALIAS, parse_alias, parse_view
 from clickhouse_sim.sql.grammar import check_expression
 from clickhouse_sim.sql.settings import parse_settings
 from clickhouse_sim.sql.tokens import Cursor
-from replica.commands import ColumnDefinition, CreateTable, Definition
+from replica.commands import ColumnDefinition, CreateTable, Definition, Engine
 from replica.errors import (
     BadArguments,
     DuplicateColumn,
@@ -21,7 +21,7 @@ from replica.errors import (
     UnknownStorage,
 )
 
-ENGINE = "ReplicatedMergeTree"
+_ENGINES = " and ".join(Engine)
 DEFAULT_ZOOKEEPER_PATH = "/clickhouse/tables/{uuid}/{shard}"
 DEFAULT_REPLICA_NAME = "{replica}"
 
@@ -54,11 +54,20 @@ _COLUMN_WORDS = (
 _NOT_COLUMNS = (("INDEX",), ("CONSTRAINT",), ("PROJECTION",))
 
 
+@dataclass(frozen=True, slots=True)
+class _EngineClause:
+    """An engine; the path and the replica name are those that a replicated one is given."""
+
+    engine: Engine
+    zookeeper_path: str = ""
+    replica_name: str = ""
+
+
 @dataclass(slots=True)
 class _Clauses:
-    """What follows the columns; `engine` is the path and the replica name."""
+    """What follows the columns."""
 
-    engine: tuple[str, str] | None = None
+    engine: _EngineClause | None = None
     expressions: dict[str, str] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
 
@@ -88,8 +97,7 @@ def parse_create(cursor: Cursor) -> Definition:
     columns = _columns(cursor)
     clauses = _clauses(cursor)
     if clauses.engine is None:
-        raise SqlSyntaxError(f"ENGINE is missing; the model has {ENGINE}")
-    zookeeper_path, replica_name = clauses.engine
+        raise SqlSyntaxError(f"ENGINE is missing; the model has {_ENGINES}")
     primary_key = clauses.expressions.get("PRIMARY KEY", "")
     order_by = clauses.expressions.get("ORDER BY", primary_key)
     if not order_by:
@@ -98,14 +106,15 @@ def parse_create(cursor: Cursor) -> Definition:
         database=database,
         table=table,
         columns=columns,
-        zookeeper_path=zookeeper_path,
-        replica_name=replica_name,
+        zookeeper_path=clauses.engine.zookeeper_path,
+        replica_name=clauses.engine.replica_name,
         order_by=order_by,
         partition_by=clauses.expressions.get("PARTITION BY", ""),
         primary_key=primary_key,
         settings=clauses.settings,
         if_not_exists=if_not_exists,
         uuid=uuid,
+        engine=clauses.engine.engine,
     )
 
 
@@ -186,19 +195,24 @@ def _expression(cursor: Cursor, clause: str) -> str:
     return text
 
 
-def _engine(cursor: Cursor) -> tuple[str, str]:
-    """The path and the replica name that the engine is given."""
+def _engine(cursor: Cursor) -> _EngineClause:
     cursor.take(TokenType.EQ)
     name = cursor.name("the name of an engine")
     if name == ALIAS:
         raise BadArguments(f"Storage {ALIAS} does not support explicit column definitions: leave them out")
-    if name != ENGINE:
-        raise UnknownStorage(f"engine {name} is not in the model, which has {ENGINE} and {ALIAS}")
-    if not cursor.take(TokenType.L_PAREN) or cursor.take(TokenType.R_PAREN):
-        return DEFAULT_ZOOKEEPER_PATH, DEFAULT_REPLICA_NAME
+    if name not in list(Engine):
+        raise UnknownStorage(f"engine {name} is not in the model, which has {_ENGINES} and {ALIAS}")
+    engine = Engine(name)
+    no_arguments = not cursor.take(TokenType.L_PAREN) or cursor.take(TokenType.R_PAREN)
+    if engine is Engine.MERGE_TREE:
+        if not no_arguments:
+            raise NumberOfArgumentsDoesntMatch(f"{engine} takes no arguments: keys come in clauses of their own")
+        return _EngineClause(engine)
+    if no_arguments:
+        return _EngineClause(engine, DEFAULT_ZOOKEEPER_PATH, DEFAULT_REPLICA_NAME)
     path = cursor.string("the path of the table in ZooKeeper, a string")
     replica = cursor.string("the name of the replica, a string") if cursor.take(TokenType.COMMA) else None
     if replica is None or cursor.take(TokenType.COMMA):
-        raise NumberOfArgumentsDoesntMatch(f"{ENGINE} takes two arguments, a path and a replica name, or none")
+        raise NumberOfArgumentsDoesntMatch(f"{engine} takes two arguments, a path and a replica name, or none")
     cursor.expect(TokenType.R_PAREN, "the end of the engine's arguments")
-    return path, replica
+    return _EngineClause(engine, path, replica)

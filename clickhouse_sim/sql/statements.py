@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from clickhouse_sim.sql.alter import parse_alter
+from clickhouse_sim.sql.alter_partition import parse_truncate
 from clickhouse_sim.sql.create import parse_create
 from clickhouse_sim.sql.drop import parse_drop
 from clickhouse_sim.sql.inline_data import without_inline_data
@@ -16,7 +17,15 @@ from clickhouse_sim.sql.select import Query, parse_select
 from clickhouse_sim.sql.show import ExistsTable, ShowTables, parse_exists, parse_show
 from clickhouse_sim.sql.system import parse_system
 from clickhouse_sim.sql.tokens import Cursor, split_statements
-from replica.commands import AlterCommand, Definition, DescribeTable, DropTable, ShowCreateTable, SystemCommand
+from replica.commands import (
+    AlterCommand,
+    Definition,
+    DescribeTable,
+    DropTable,
+    PartitionCommand,
+    ShowCreateTable,
+    SystemCommand,
+)
 from replica.errors import ClickHouseError, NotImplementedInModel, SqlSyntaxError
 
 T = TypeVar("T")
@@ -25,13 +34,13 @@ _BEGINNING = 40
 
 Ddl = Definition | DropTable | AlterCommand
 Question = Query | ShowTables | ShowCreateTable | ExistsTable | DescribeTable
-Statement = Ddl | InsertStatement | Question | Optimization | SystemCommand
+Statement = Ddl | PartitionCommand | InsertStatement | Question | Optimization | SystemCommand
 
 # First words of statements that ClickHouse has and the model has not.
 _ABSENT = frozenset(
     (
         *("ATTACH", "BACKUP", "CHECK", "DELETE", "DETACH", "EXCHANGE", "EXPLAIN", "GRANT"),
-        *("KILL", "MOVE", "RENAME", "RESTORE", "REVOKE", "SET", "TRUNCATE", "UNDROP", "UPDATE"),
+        *("KILL", "MOVE", "RENAME", "RESTORE", "REVOKE", "SET", "UNDROP", "UPDATE"),
         *("USE", "WATCH"),
     )
 )
@@ -101,6 +110,8 @@ def _parse(cursor: Cursor) -> Statement:
         return parse_drop(cursor)
     if first == "ALTER":
         return parse_alter(cursor)
+    if first == "TRUNCATE":
+        return parse_truncate(cursor)
     if first == "SYSTEM":
         return parse_system(cursor)
     if first in ("DESCRIBE", "DESC"):

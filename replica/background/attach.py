@@ -3,7 +3,8 @@
 ClickHouse: StorageReplicatedMergeTree.cpp, `checkParts`. What is on the disk but not registered goes to
 `detached/`: never deleted, for it may be all that is left of an insert. Too much of it means that this may be the
 wrong disk or the wrong znodes, and nothing is touched. What is registered but not on the disk is fetched again, but
-only once the replica is active: until then another server may live under its name.
+only once the replica is active: until then another server may live under its name. What an entry in the queue
+drops is left to it: a crash may have come between its steps.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import logging
 from collections.abc import Collection, Iterable
 
 from coordinator.api import NoNode
+from replica.entry_znode import read_entry
 from replica.environment import Disk
 from replica.errors import TooManyUnexpectedDataParts
 from replica.operations.fetch_again import fetch_again
@@ -35,7 +37,8 @@ async def check_up_parts(state: TableState, session: ServerSession, *, forced: b
     Raises CoordinationError and OSError: try again.
     """
     registered = await _registered(state, session)
-    unexpected = _unexpected(state, registered)
+    dropped = await _dropped_by_queue(state, session)
+    unexpected = [part for part in _unexpected(state, registered) if not any(r.contains(part.name) for r in dropped)]
     flag = state.znodes.force_restore_data
     is_flagged = await session.exists(flag) is not None
     if not (forced or is_flagged):
@@ -79,6 +82,15 @@ async def fetch_missing_parts(state: TableState, session: ServerSession) -> None
 
 async def _registered(state: TableState, session: ServerSession) -> list[PartName]:
     return [PartName.parse(name) for name in await session.children(state.znodes.parts)]
+
+
+async def _dropped_by_queue(state: TableState, session: ServerSession) -> list[PartName]:
+    """What the entries in this replica's queue drop."""
+    znodes = state.znodes
+    paths = [znodes.queue_entry(name) for name in await session.children(znodes.queue)]
+    answers = zip(paths, await session.get_many(paths), strict=True)
+    entries = [read_entry(path, *found, state.structure.settings) for path, found in answers if found is not None]
+    return [entry.drop_range for entry in entries if entry.drop_range is not None]
 
 
 def _unexpected(state: TableState, registered: Collection[PartName]) -> list[StoredPart]:

@@ -16,7 +16,6 @@ from replica.background.deduplication_window import DeduplicationWindows
 from replica.background.log_trimming import trim_log
 from replica.environment import drawn_factor
 from replica.errors import ClickHouseError, LogicalError
-from replica.part_log import PartEventType
 from replica.session import ServerSession
 from replica.storage.part_store import StoredPart
 from replica.table_state import TableState
@@ -57,14 +56,7 @@ async def remove_old_parts(state: TableState, session: ServerSession) -> int:
     old = state.store.outdated_before(state.now() - state.structure.settings.old_parts_lifetime)
     for part in old:
         await _unregister(state, session, part)
-        await state.store.delete(part)
-        state.part_log.add(
-            PartEventType.REMOVE_PART,
-            str(part.name),
-            part.name.partition_id,
-            rows=part.rows,
-            size_in_bytes=part.bytes_on_disk,
-        )
+        await state.delete(part)
     return len(old)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from coordinator.api import BadVersion, Check, Create, Delete, MultiFailed, NoNode, Operation, Set
 from replica.entry_znode import read_entry
 from replica.errors import AllReplicasLost, ReplicaStatusChanged
-from replica.log_entry import EntryType, LogEntry
+from replica.log_entry import PART_PRODUCING_TYPES, EntryType, LogEntry
 from replica.log_puller import MAX_MULTI_OPS
 from replica.part_name import PartName
 from replica.part_set import PartSet
@@ -123,7 +123,10 @@ async def _take_over_parts(state: TableState, session: ServerSession, source: _S
     entries = [await _fetch_entry(session, source, part) for part in wanted if not _covered(part, drop_ranges)]
     for _, entry in source.queue:
         result = entry.new_part
-        is_settled = result is not None and (_covered(result, drop_ranges) or wanted.containing(result) is not None)
+        is_settled = result is not None and (
+            _covered(result, drop_ranges)
+            or (entry.type in PART_PRODUCING_TYPES and wanted.containing(result) is not None)
+        )
         if entry.type is not EntryType.GET_PART and not is_settled:
             entries.append(entry)
     await _in_batches(
@@ -155,7 +158,8 @@ async def _in_batches(session: ServerSession, operations: Sequence[Operation]) -
 
 def _results(queue: Iterable[tuple[str, LogEntry]]) -> list[PartName]:
     """What the entries other than fetches will make: such a part here is the same one, made earlier."""
-    return [e.new_part for _, e in queue if e.type is not EntryType.GET_PART and e.new_part is not None]
+    others = [entry for _, entry in queue if entry.type is not EntryType.GET_PART]
+    return [part for entry in others for part in entry.virtual_parts]
 
 
 def _fetches(queue: Iterable[tuple[str, LogEntry]]) -> list[LogEntry]:

@@ -6,6 +6,7 @@ this before DEFAULTs are filled in. Neither the table nor the columns' names and
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -40,5 +41,14 @@ def insert_extension(
 
 def block_id(partition_id: str, block_extension: str) -> str:
     """The id of a block's rows in one partition: `<partition id>_<A>_<B>`."""
-    first, second = siphash128(block_extension.encode())
+    return _id(partition_id, siphash128(block_extension.encode()))
+
+
+def attached_part_id(partition_id: str, content_hash: bytes) -> str:
+    """The id of a part that is attached, by the 16 bytes of its total checksum (`writeExistingPart`)."""
+    return _id(partition_id, struct.unpack("<QQ", content_hash))
+
+
+def _id(partition_id: str, hash_halves: tuple[int, ...]) -> str:
+    first, second = hash_halves
     return f"{partition_id}_{first}_{second}"

@@ -55,6 +55,8 @@ class BlockNumberLock:
         """Give the number back unused; it becomes a gap. A lock that cannot be removed dies with its session."""
         try:
             await self.session.delete(self.path)
+        except NoNode:
+            pass  # a commit or a DROP PARTITION has taken it away
         except CoordinationError as problem:
             log.info("the lock of block number %d goes with its session: %s", self.number, problem)
 
@@ -77,22 +79,45 @@ class BlockNumbers:
     async def allocate(
         self, session: ServerSession, partition_id: str, deduplication_paths: Sequence[str]
     ) -> BlockNumberLock | Conflict:
-        """The next number of the partition, in one round trip, or the first znode of an id that is there.
+        """The next number for an insert, in one round trip, or the first znode of an id that is there.
 
         Raises TableIsReadOnly when this replica was dropped, UnexpectedNodeInZooKeeper when the numbers are used up,
         and CoordinationError.
         """
-        await self._ensure_partition(session, partition_id)
-        checks: list[Operation] = [CheckNotExists(each) for each in deduplication_paths]
-        value = self._table.insert_lock_value if checks else self._table.other_lock_value
+        taken = await self._take(session, partition_id, self._table.insert_lock_value, deduplication_paths)
+        return taken if isinstance(taken, BlockNumberLock) else Conflict(deduplication_paths[taken])
+
+    async def allocate_delimiter(self, session: ServerSession, partition_id: str) -> BlockNumberLock:
+        """A number that nobody's insert has: all smaller ones were given out before. Raises as `allocate`."""
+        taken = await self._take(session, partition_id, self._table.other_lock_value, [])
+        assert isinstance(taken, BlockNumberLock)
+        return taken
+
+    async def allocate_unless_known(
+        self, session: ServerSession, partition_id: str, id_path: str
+    ) -> BlockNumberLock | None:
+        """A number for a part of another table; None if the znode of its id is there. Raises as `allocate`."""
+        taken = await self._take(session, partition_id, self._table.other_lock_value, [id_path])
+        return taken if isinstance(taken, BlockNumberLock) else None
+
+    async def _take(
+        self, session: ServerSession, partition_id: str, value: str, id_paths: Sequence[str]
+    ) -> BlockNumberLock | int:
+        """The lock, which holds `value`, or the position of the first of these znodes that exists."""
+        checks: list[Operation] = [CheckNotExists(path) for path in id_paths]
         prefix = f"{self._table.partition(partition_id)}/block-"
         take_number = Create(prefix, value.encode(), ephemeral=True, sequential=True)
-        try:
-            path = (await session.multi([*checks, take_number]))[-1]
-        except MultiFailed as failure:
-            if failure.index < len(checks) and isinstance(failure.error, NodeExists):
-                return Conflict(deduplication_paths[failure.index])
-            raise failure.error from failure
+        while True:
+            await self._ensure_partition(session, partition_id)
+            try:
+                path = (await session.multi([*checks, take_number]))[-1]
+                break
+            except MultiFailed as failure:
+                if failure.index < len(checks) and isinstance(failure.error, NodeExists):
+                    return failure.index
+                if failure.index < len(checks) or not isinstance(failure.error, NoNode):
+                    raise failure.error from failure
+                self._known_partitions.discard(partition_id)  # somebody said FORGET PARTITION
         assert isinstance(path, str)
         return await self._checked(session, path, path.removeprefix(prefix))
 

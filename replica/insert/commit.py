@@ -9,8 +9,6 @@ token's rows: the part is written anew without them and tried again, until nothi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from coordinator.api import CoordinationError, Create, Delete, MultiFailed, NodeExists, NoNode, Operation, SessionLost
@@ -19,13 +17,12 @@ from replica.dedup.hashes import DeduplicationHash
 from replica.errors import ClickHouseError, QueryWasCancelled, TableIsReadOnly, UnexpectedZooKeeperError
 from replica.insert.block_number import BlockNumberLock, Conflict
 from replica.insert.piece import Piece
+from replica.insert.piece_commit import Known, PieceCommit
 from replica.insert.retries import KeeperRetries
 from replica.log_entry import EntryType, LogEntry
 from replica.part_log import error_code
 from replica.part_name import PartName
-from replica.profile_events import ProfileEvent
 from replica.session import ServerSession
-from replica.storage.file_names import INSERT_PREFIX
 from replica.storage.part_store import StoredPart, TemporaryPart
 
 if TYPE_CHECKING:
@@ -35,36 +32,19 @@ if TYPE_CHECKING:
 _FIRST_ID = 2
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What the coordination service says of an id that is there: the part it names, and since when (ms since 1970).
-
-    An id that conflicted and is gone when it is read names no part.
-    """
-
-    part_name: str = ""
-    since_ms: int = 0
-
-
 class _TryAgain(CoordinationError):
     """Nothing of this attempt remains; another one may succeed."""
 
 
-class PartCommit:
-    """Brings one written piece to its end.
-
-    `piece` is what is tried at present: the whole one, or what is left of it after conflicts. `error_code` is the
-    number in ErrorCodes.cpp of what hindered the last attempt, 0 if nothing did.
-    """
+class PartCommit(PieceCommit):
+    """Brings one written piece of a replicated table to its end."""
 
     def __init__(self, state: TableState, piece: Piece, temporary: TemporaryPart) -> None:
+        super().__init__(state, piece, temporary)
         self._state = state
-        self.piece = piece
-        self._temporary = temporary
         self._retries = KeeperRetries(state.server.settings)
-        self._duplicates: dict[DeduplicationHash, _Known] = {}
-        self._rewrites = 0
-        self.error_code = 0
+        # A part from detached/ is nowhere else, so a crash must not find it among what is temporary.
+        self._folder_again = temporary.folder if piece.detached_folder else ""
 
     async def run(self) -> PartOutcome:
         """Try until the piece is stored, known as a duplicate, or the retries are used up.
@@ -104,7 +84,7 @@ class PartCommit:
         try:
             await session.multi_checked(self._commit_operations(part, taken))
         except MultiFailed as failure:
-            self._temporary = await state.store.withdraw(part, piece.image)
+            self._temporary = await state.store.withdraw(part, piece.image, self._folder_again)
             return await self._refused(session, taken, failure)
         except SessionLost:
             return await self._find_out(part, taken)
@@ -112,12 +92,14 @@ class PartCommit:
 
     def _commit_operations(self, part: StoredPart, lock: BlockNumberLock) -> list[Operation]:
         znodes, name = self._state.znodes, str(part.name)
+        attaches = bool(self.piece.detached_folder)
         entry = LogEntry(
-            type=EntryType.GET_PART,
+            type=EntryType.ATTACH_PART if attaches else EntryType.GET_PART,
             create_time=int(self._state.now()),
             source_replica=znodes.name,
             block_id="" if self.piece.is_async else ",".join(self.piece.block_ids),
             new_part=part.name,
+            part_checksum=part.header.total if attaches else "",
         )
         return [
             Create(f"{znodes.table.log}/log-", entry.to_text().encode(), sequential=True),
@@ -157,7 +139,7 @@ class PartCommit:
                 return self._unknown(part)
         if applied:
             return self._stored(part, lock)
-        self._temporary = await self._state.store.withdraw(part, self.piece.image)
+        self._temporary = await self._state.store.withdraw(part, self.piece.image, self._folder_again)
         raise _TryAgain("the session was lost before the commit was applied")
 
     # --- ids that are there already ----------------------------------------------------------------------------
@@ -170,7 +152,7 @@ class PartCommit:
         hashes = self.piece.hashes
         return hashes[self._paths(hashes).index(path)]
 
-    async def _known_by_hint(self, session: ServerSession) -> dict[DeduplicationHash, _Known]:
+    async def _known_by_hint(self, session: ServerSession) -> dict[DeduplicationHash, Known]:
         """The ids that are there, if some are thought to be: one look may spare attempts that must fail.
 
         Only an asynchronous insert looks, as in ClickHouse: a block of it has many ids, and conflicts come singly.
@@ -179,39 +161,25 @@ class PartCommit:
             return await self._look(session)
         return {}
 
-    async def _look(self, session: ServerSession) -> dict[DeduplicationHash, _Known]:
+    async def _look(self, session: ServerSession) -> dict[DeduplicationHash, Known]:
         """Which of the ids are there at this moment, in one round trip."""
         hashes = self.piece.hashes
         paths = self._paths(hashes)
-        known: dict[DeduplicationHash, _Known] = {}
+        known: dict[DeduplicationHash, Known] = {}
         for each, path, answer in zip(hashes, paths, await session.get_many(paths), strict=True):
             if answer is None:
                 self._state.recent_ids.missed(path)
             else:
                 value, stat = answer
-                known[each] = _Known(value.decode("utf-8", "replace"), stat.ctime)
+                known[each] = Known(value.decode("utf-8", "replace"), stat.ctime)
                 self._state.recent_ids.saw(path)
         return known
 
     async def _resolve(self, session: ServerSession, conflict: DeduplicationHash) -> PartOutcome | None:
         """An id was there when it must not be. One conflict is told at a time, so look for the others, too."""
-        return await self._without({conflict: _Known(), **await self._look(session)})
+        return await self._without({conflict: Known(), **await self._look(session)})
 
-    async def _without(self, known: dict[DeduplicationHash, _Known]) -> PartOutcome | None:
-        """Go on without the rows that these ids stand for; the outcome when none are left."""
-        state = self._state
-        state.server.events.add(ProfileEvent.DUPLICATED_INSERTED_BLOCKS, len(known))
-        self._duplicates |= known
-        smaller = await state.environment.workers.run("rewrite part", partial(self.piece.without, set(known)))
-        if smaller is None:
-            return await self._duplicate()
-        temporary = await state.store.write_temporary(INSERT_PREFIX, smaller.image)
-        await state.store.discard(self._temporary)
-        self.piece, self._temporary = smaller, temporary
-        self._rewrites += 1
-        return None
-
-    # --- the four ends ---------------------------------------------------------------------------------------
+    # --- the ends --------------------------------------------------------------------------------------------
 
     def _stored(self, part: StoredPart, lock: BlockNumberLock) -> PartOutcome:
         self._state.activate(part)
@@ -219,13 +187,12 @@ class PartCommit:
             self._state.recent_ids.saw(path)
         return self._outcome(InsertStatus.STORED, part_name=str(part.name), warning=lock.warning)
 
-    async def _duplicate(self) -> PartOutcome:
-        await self._state.store.discard(self._temporary)
-        return self._outcome(InsertStatus.DUPLICATE, part_name=self._duplicate_of(), removed_rows=self.piece.rows)
-
-    async def _not_stored(self, error: str) -> PartOutcome:
-        await self._state.store.discard(self._temporary)
-        return self._outcome(InsertStatus.NOT_STORED, error=error)
+    async def _put_away(self) -> None:
+        store, detached_folder = self._state.store, self.piece.detached_folder
+        if detached_folder:
+            await store.detached.take_in(self._temporary.folder, detached_folder)
+        else:
+            await store.discard(self._temporary)
 
     def _unknown(self, part: StoredPart) -> PartOutcome:
         # The only copy stays: if the commit was applied, its ids would refuse the rows for ever.
@@ -234,33 +201,4 @@ class PartCommit:
             InsertStatus.UNKNOWN,
             part_name=str(part.name),
             error="the session was lost during the commit and no later one answered; insert the same block again",
-        )
-
-    def _duplicate_of(self) -> str:
-        names = {known.part_name: None for known in self._duplicates.values() if known.part_name}
-        return ", ".join(names)
-
-    def _outcome(
-        self,
-        status: InsertStatus,
-        *,
-        part_name: str = "",
-        error: str = "",
-        warning: str = "",
-        removed_rows: int | None = None,
-    ) -> PartOutcome:
-        piece = self.piece
-        since = [known.since_ms for known in self._duplicates.values() if known.since_ms]
-        return PartOutcome(
-            partition_id=piece.partition_id,
-            status=status,
-            rows=piece.rows,
-            part_name=part_name,
-            block_id=",".join(piece.block_ids),
-            error=error,
-            removed_rows=piece.removed_rows if removed_rows is None else removed_rows,
-            rewrites=self._rewrites,
-            duplicate_of=self._duplicate_of(),
-            duplicate_since=min(since, default=0) / 1000,
-            warning=warning,
         )

@@ -22,10 +22,10 @@ class Deduplication:
     def __str__(self) -> str:
         return f"{'on' if self.enabled else 'off'}: {self.decided_by}"
 
-    def in_table(self, window: int) -> Deduplication:
-        """What remains of it in a table that keeps so many ids (`replicated_deduplication_window`)."""
+    def in_table(self, window: int, setting: str) -> Deduplication:
+        """What remains of it in a table that keeps `window` ids, by a setting of that name."""
         if self.enabled and window == 0:
-            return Deduplication(False, "replicated_deduplication_window = 0")
+            return Deduplication(False, f"{setting} = 0")
         return self
 
     def in_view(self, options: InsertOptions) -> Deduplication:

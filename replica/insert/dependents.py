@@ -22,7 +22,7 @@ from replica.insert.piece import Piece, Recipe, pieces_of
 from replica.schema import TableSchema, conform
 
 if TYPE_CHECKING:
-    from replica.table_state import TableState
+    from replica.stored_table import StoredTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Passage:
 class Dependent:
     """The target of the last of some passages. `inserted` is the schema of the table where the rows come in."""
 
-    state: TableState
+    state: StoredTable
     inserted: TableSchema
     passages: tuple[Passage, ...]
 

@@ -53,7 +53,8 @@ class Piece:
 
     `claims` are its ids, each with the token of the block that it stands for; none when the insert is not
     deduplicated. Without an `origin` the part was there before, and is known as a whole. `removed_rows` were in the
-    block and are not in the part.
+    block and are not in the part. A part that lay in `detached/` goes back to `detached_folder` there unless it is
+    stored.
     """
 
     partition_id: str
@@ -61,11 +62,13 @@ class Piece:
     claims: tuple[tuple[int, DeduplicationHash], ...] = ()
     origin: Origin | None = None
     removed_rows: int = 0
+    detached_folder: str = ""
 
     @staticmethod
-    def of_part(partition_id: str, image: PartImage, block_id: str) -> Piece:
-        """A part that comes again and is not to come twice."""
-        return Piece(partition_id, image, ((0, DeduplicationHash(HashKind.UNIFIED, block_id)),))
+    def of_part(partition_id: str, image: PartImage, block_id: str, detached_folder: str = "") -> Piece:
+        """A part that comes again; not twice if it has an id."""
+        claims = ((0, DeduplicationHash(HashKind.UNIFIED, block_id)),) if block_id else ()
+        return Piece(partition_id, image, claims, detached_folder=detached_folder)
 
     @property
     def is_async(self) -> bool:

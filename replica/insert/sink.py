@@ -1,7 +1,7 @@
 """One inserted block: checked, split by partition, hashed once, written, and committed piece by piece.
 
-ClickHouse: ReplicatedMergeTreeSink.cpp, `consume`. A block is not atomic over its partitions: pieces are
-committed one after another, and the first that fails ends the block. Deduplication makes the retry safe.
+ClickHouse: ReplicatedMergeTreeSink.cpp and MergeTreeSink.cpp, `consume`. A block is not atomic over its partitions:
+pieces are committed one after another, and the first that fails ends the block. Deduplication makes the retry safe.
 """
 
 from __future__ import annotations
@@ -14,22 +14,19 @@ from functools import partial
 import pyarrow as pa
 
 from replica.commands import BlockOutcome, InsertOptions, InsertStatus, PartOutcome, ViewOutcome
-from replica.dedup.hashes import DeduplicationVersion
 from replica.dedup.info import DeduplicationInfo
 from replica.dedup.tokens import SourceToken
 from replica.environment import PartCodec
 from replica.errors import ClickHouseError, InsertWasDeduplicated, TooManyParts, UnknownStatusOfInsert
-from replica.insert.commit import PartCommit
-from replica.insert.deduplication_mode import Deduplication, deduplication_of
 from replica.insert.dependents import DIRECT, Dependent, Route
 from replica.insert.piece import Piece, Recipe, pieces_of
+from replica.insert.piece_commit import PieceCommit
 from replica.part_log import PartEventType
 from replica.profile_events import ProfileEvent
 from replica.schema import conform
-from replica.settings import MergeTreeSettings
 from replica.storage.file_names import INSERT_PREFIX
 from replica.storage.part_store import TemporaryPart
-from replica.table_state import TableState
+from replica.stored_table import StoredTable
 from replica.table_structure import TableStructure
 
 
@@ -43,7 +40,7 @@ class PreparedBlock:
 
 
 async def insert_block(
-    state: TableState,
+    table: StoredTable,
     options: InsertOptions,
     source_number: int,
     block: pa.Table,
@@ -55,11 +52,11 @@ async def insert_block(
     that does not fit the table. What happens later is told in the outcome, piece by piece.
     """
     token = SourceToken(block.num_rows, options.insert_deduplication_token, source_number)
-    return await insert_tokens(state, options, [token], block, route)
+    return await insert_tokens(table, options, [token], block, route)
 
 
 async def insert_tokens(
-    state: TableState,
+    table: StoredTable,
     options: InsertOptions,
     tokens: Sequence[SourceToken],
     block: pa.Table,
@@ -74,42 +71,33 @@ async def insert_tokens(
     tokens = [replace(token, source_id=route.source_id) for token in tokens]
     source_number = max(token.source_number for token in tokens)
     if source_number == 0:
-        for each in (state, *(dependent.state for dependent in route.dependents)):
+        for each in (table, *(dependent.state for dependent in route.dependents)):
             _refuse_too_many_parts(each)
-    started = state.now()
-    asked = deduplication_of(options, is_async=is_async)
-    deduplication = in_table(asked, state.structure.settings, is_async=is_async)
-    environment = state.environment
+    started = table.now()
+    deduplication = table.deduplication(options, is_async=is_async)
+    environment = table.environment
     job = partial(
-        prepare_block, state.structure, environment.codec, tokens, block, deduplication.enabled, is_async=is_async
+        prepare_block, table.structure, environment.codec, tokens, block, deduplication.enabled, is_async=is_async
     )
     prepared = await environment.workers.run("prepare insert", job)
     if prepared.computations:
-        state.server.events.add(ProfileEvent.DUPLICATION_DATA_HASH_COMPUTATIONS, prepared.computations)
-    storing = store(state, prepared.pieces, started)
-    parts = await state.requests.run_to_its_end(storing)
+        table.server.events.add(ProfileEvent.DUPLICATION_DATA_HASH_COMPUTATIONS, prepared.computations)
+    storing = _store(table, prepared.pieces, started)
+    parts = await table.requests.run_to_its_end(storing)
     outcome = BlockOutcome(source_number, block.num_rows, parts, str(deduplication), prepared.computations)
     if not (route.dependents and block.num_rows):
         return outcome
-    return await push_to_views(outcome, route.dependents, prepared.info, asked.in_view(options))
+    return await push_to_views(outcome, route.dependents, prepared.info, options)
 
 
-def in_table(asked: Deduplication, settings: MergeTreeSettings, *, is_async: bool) -> Deduplication:
-    """What remains of it in a table with these settings."""
-    window = settings.replicated_deduplication_window
-    if is_async and settings.insert_deduplication_version is DeduplicationVersion.OLD_SEPARATE_HASHES:
-        window = settings.replicated_deduplication_window_for_async_inserts
-    return asked.in_table(window)
-
-
-def _refuse_too_many_parts(state: TableState) -> None:
+def _refuse_too_many_parts(table: StoredTable) -> None:
     """An INSERT does not begin while a partition has `parts_to_throw_insert` parts; one that has begun goes on."""
-    limit = state.structure.settings.parts_to_throw_insert
-    counts = Counter(part.name.partition_id for part in state.store.active_parts())
+    limit = table.structure.settings.parts_to_throw_insert
+    counts = Counter(part.name.partition_id for part in table.store.active_parts())
     for partition_id, count in counts.most_common(1):
         if limit and count >= limit:
             raise TooManyParts(
-                f"Too many parts ({count} in partition {partition_id}) in table {state.full_name}: merges are slower "
+                f"Too many parts ({count} in partition {partition_id}) in table {table.full_name}: merges are slower "
                 f"than inserts. Insert larger blocks, wait, or raise parts_to_throw_insert ({limit})"
             )
 
@@ -136,7 +124,7 @@ def prepare_block(
 
 
 async def push_to_views(
-    outcome: BlockOutcome, dependents: Sequence[Dependent], source: DeduplicationInfo, asked: Deduplication
+    outcome: BlockOutcome, dependents: Sequence[Dependent], source: DeduplicationInfo, options: InsertOptions
 ) -> BlockOutcome:
     """The outcome of an inserted block, with what becomes of it behind the views.
 
@@ -152,58 +140,57 @@ async def push_to_views(
             views.append(ViewOutcome(dependent.views, dependent.state.full_name, error=error))
             continue
         info = dependent.info(source)
-        views.append(await _push(dependent, info, asked))
+        views.append(await _push(dependent, info, options))
         computations += info.computations
     return replace(outcome, views=tuple(views), data_hash_computations=computations)
 
 
-async def _push(dependent: Dependent, info: DeduplicationInfo, asked: Deduplication) -> ViewOutcome:
-    state = dependent.state
-    deduplication = in_table(asked, state.structure.settings, is_async=info.is_async)
-    started = state.now()
-    job = partial(dependent.pieces, info, state.environment.codec, deduplicated=deduplication.enabled)
+async def _push(dependent: Dependent, info: DeduplicationInfo, options: InsertOptions) -> ViewOutcome:
+    table = dependent.state
+    deduplication = table.deduplication(options, is_async=info.is_async).in_view(options)
+    started = table.now()
+    job = partial(dependent.pieces, info, table.environment.codec, deduplicated=deduplication.enabled)
     try:
-        with state.requests.insert():
-            pieces = await state.environment.workers.run("prepare insert", job)
-            parts = await state.requests.run_to_its_end(store(state, pieces, started))
+        with table.requests.insert():
+            pieces = await table.environment.workers.run("prepare insert", job)
+            parts = await table.requests.run_to_its_end(_store(table, pieces, started))
     except ClickHouseError as problem:
-        return ViewOutcome(
-            dependent.views, state.full_name, (), str(deduplication), f"{problem.message} ({problem.name})"
-        )
-    return ViewOutcome(dependent.views, state.full_name, parts, str(deduplication))
+        error = f"{problem.message} ({problem.name})"
+        return ViewOutcome(dependent.views, table.full_name, (), str(deduplication), error)
+    return ViewOutcome(dependent.views, table.full_name, parts, str(deduplication))
 
 
 # --- storing ---------------------------------------------------------------------------------------------------
 
 
-async def store(state: TableState, pieces: Sequence[Piece], started: float) -> tuple[PartOutcome, ...]:
+async def _store(table: StoredTable, pieces: Sequence[Piece], started: float) -> tuple[PartOutcome, ...]:
     """Write all pieces, then commit one after the other."""
     try:
-        written = await _write(state, pieces)
+        written = await _write(table, pieces)
     except OSError as problem:
         error = f"the block could not be written: {problem}"
         return tuple(_not_stored(piece, error) for piece in pieces)
     outcomes: list[PartOutcome] = []
     for piece, temporary in written:
         if outcomes and outcomes[-1].status in (InsertStatus.NOT_STORED, InsertStatus.UNKNOWN):
-            await state.store.discard(temporary)
+            await table.store.discard(temporary)
             outcomes.append(_not_stored(piece, "not tried, because an earlier partition of the same block failed"))
         else:
-            commit = PartCommit(state, piece, temporary)
+            commit = table.commit(piece, temporary)
             outcomes.append(await commit.run())
-            _tell(state, commit, outcomes[-1], started)
+            tell_part_log(table, commit, outcomes[-1], started)
     return tuple(outcomes)
 
 
-async def _write(state: TableState, pieces: Sequence[Piece]) -> list[tuple[Piece, TemporaryPart]]:
+async def _write(table: StoredTable, pieces: Sequence[Piece]) -> list[tuple[Piece, TemporaryPart]]:
     """All pieces or none: raises OSError with nothing left on the disk."""
     written: list[tuple[Piece, TemporaryPart]] = []
     try:
         for piece in pieces:
-            written.append((piece, await state.store.write_temporary(INSERT_PREFIX, piece.image)))
+            written.append((piece, await table.store.write_temporary(INSERT_PREFIX, piece.image)))
     except OSError:
         for _, temporary in written:
-            await state.store.discard(temporary)
+            await table.store.discard(temporary)
         raise
     return written
 
@@ -212,7 +199,7 @@ def _not_stored(piece: Piece, error: str) -> PartOutcome:
     return PartOutcome(partition_id=piece.partition_id, status=InsertStatus.NOT_STORED, rows=piece.rows, error=error)
 
 
-def _tell(state: TableState, commit: PartCommit, outcome: PartOutcome, started: float) -> None:
+def tell_part_log(table: StoredTable, commit: PieceCommit, outcome: PartOutcome, started: float) -> None:
     """Tell the part log how the piece ended."""
     piece = commit.piece
     error, exception = {
@@ -221,7 +208,7 @@ def _tell(state: TableState, commit: PartCommit, outcome: PartOutcome, started: 
         InsertStatus.NOT_STORED: (commit.error_code, outcome.error),
         InsertStatus.UNKNOWN: (UnknownStatusOfInsert.code, outcome.error),
     }[outcome.status]
-    state.part_log.add(
+    table.part_log.add(
         PartEventType.NEW_PART,
         outcome.part_name,
         piece.partition_id,

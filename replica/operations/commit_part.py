@@ -6,13 +6,15 @@ part defines what it holds; every later one must bring equal content.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from coordinator.api import CoordinationError, Create, Delete, MultiFailed, NodeExists, NoNode, Operation, SessionLost
 from replica.environment import shuffled
 from replica.errors import ClickHouseError
 from replica.part_name import PartName
 from replica.session import ServerSession
 from replica.storage.checksums import PartHeader, compare
-from replica.storage.part_store import TemporaryPart
+from replica.storage.part_store import StoredPart, TemporaryPart
 from replica.table_state import TableState
 from replica.to_the_end import to_the_end
 
@@ -24,29 +26,74 @@ async def commit_part(state: TableState, session: ServerSession, temporary: Temp
     the part has then left the disk again, unless the session was lost: then the next one settles it. A cancellation
     waits until that is so.
     """
-    await to_the_end(_commit(state, session, temporary, name))
+    await commit_parts(state, session, [(temporary, name)])
 
 
-async def _commit(state: TableState, session: ServerSession, temporary: TemporaryPart, name: PartName) -> None:
+async def commit_parts(
+    state: TableState,
+    session: ServerSession,
+    parts: Sequence[tuple[TemporaryPart, PartName]],
+    instead_of: PartName | None = None,
+) -> None:
+    """Register several parts in one multi and let them count from one moment on, as `commit_part`.
+
+    `instead_of` is a range: what it contains counts no more from that moment on.
+    """
+    await to_the_end(_commit(state, session, parts, instead_of))
+
+
+async def _commit(
+    state: TableState,
+    session: ServerSession,
+    parts: Sequence[tuple[TemporaryPart, PartName]],
+    instead_of: PartName | None,
+) -> None:
+    published = await publish_all(state, parts)
     try:
-        part = await state.store.publish(temporary, name, state.now())
-    except (ClickHouseError, OSError):
-        await state.store.discard(temporary)
-        raise
-    try:
-        await _register(state, session, name, temporary.image.header)
+        await _register(state, session, [(part.name, part.header) for part in published])
     except SessionLost:
-        state.uncertain_parts.add(name, only_copy=False)
+        for part in published:
+            state.uncertain_parts.add(part.name, only_copy=False)
         raise
     except (ClickHouseError, CoordinationError):
-        await state.store.discard(await state.store.withdraw(part, temporary.image))
+        await withdraw_all(state, parts)
         raise
-    state.activate(part)
+    activate_all(state, published, instead_of)
 
 
-async def _register(state: TableState, session: ServerSession, name: PartName, header: PartHeader) -> None:
+async def publish_all(state: TableState, parts: Sequence[tuple[TemporaryPart, PartName]]) -> list[StoredPart]:
+    """Give the parts their names, pre-active. When one cannot have it, none remains on the disk."""
+    published: list[StoredPart] = []
+    try:
+        for temporary, name in parts:
+            published.append(await state.store.publish(temporary, name, state.now()))
+    except (ClickHouseError, OSError):
+        await withdraw_all(state, parts[: len(published)])
+        for temporary, _ in parts[len(published) :]:
+            await state.store.discard(temporary)
+        raise
+    return published
+
+
+async def withdraw_all(state: TableState, parts: Sequence[tuple[TemporaryPart, PartName]]) -> None:
+    """Remove parts that were published and will not be committed."""
+    for temporary, name in parts:
+        part = state.store.pre_active(name)
+        assert part is not None
+        await state.store.discard(await state.store.withdraw(part, temporary.image))
+
+
+def activate_all(state: TableState, parts: Iterable[StoredPart], instead_of: PartName | None) -> None:
+    """Let the parts count, and what the range contains count no more, at once."""
+    for part in parts:
+        state.activate(part)
+    if instead_of is not None:
+        state.store.drop(instead_of)
+
+
+async def _register(state: TableState, session: ServerSession, parts: Sequence[tuple[PartName, PartHeader]]) -> None:
     while True:
-        operations = await _registration(state, session, name, header)
+        operations = [each for name, header in parts for each in await _registration(state, session, name, header)]
         if not operations:
             return
         try:

@@ -5,11 +5,14 @@ ClickHouse: StorageReplicatedMergeTree.cpp, `executeLogEntry`.
 
 from __future__ import annotations
 
-from replica.log_entry import INSERT_TYPES, PART_PRODUCING_TYPES, EntryType
+from replica.log_entry import PART_PRODUCING_TYPES, EntryType
+from replica.operations.attach_part import attach_part
+from replica.operations.drop_range import drop_range
 from replica.operations.get_part import get_part
+from replica.operations.has_part import has_part
 from replica.operations.merge_parts import merge_parts
 from replica.operations.refused import refusal
-from replica.part_name import PartName
+from replica.operations.replace_range import replace_range
 from replica.queue import QueuedEntry
 from replica.session import ServerSession
 from replica.table_state import TableState
@@ -23,21 +26,18 @@ async def execute(state: TableState, session: ServerSession, queued: QueuedEntry
     """
     entry = queued.entry
     part = entry.new_part if entry.type in PART_PRODUCING_TYPES else None
-    if part is not None and await _has_part_already(state, session, part):
+    if part is not None and await has_part(state, session, part):
         return
-    if entry.type in INSERT_TYPES:
-        await get_part(state, session, queued)
-        return
-    if entry.type is EntryType.MERGE_PARTS:
-        await merge_parts(state, session, queued)
-        return
-    raise refusal(queued)
-
-
-async def _has_part_already(state: TableState, session: ServerSession, name: PartName) -> bool:
-    """Whether this replica has, and has registered, the part or one that covers it.
-
-    This is how the inserting replica finishes its own entry, also while its insert has not ended yet.
-    """
-    part = state.store.pre_active(name) or state.store.active_containing(name)
-    return part is not None and await session.exists(state.znodes.part(str(part.name))) is not None
+    match entry.type:
+        case EntryType.GET_PART:
+            await get_part(state, session, queued)
+        case EntryType.ATTACH_PART:
+            await attach_part(state, session, queued)
+        case EntryType.MERGE_PARTS:
+            await merge_parts(state, session, queued)
+        case EntryType.DROP_RANGE | EntryType.DROP_PART:
+            await drop_range(state, session, queued)
+        case EntryType.REPLACE_RANGE:
+            await replace_range(state, session, queued)
+        case _:
+            raise refusal(queued)

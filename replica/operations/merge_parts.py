@@ -11,7 +11,7 @@ from functools import partial
 
 from replica.commands import Action
 from replica.environment import PartCodec, PartFiles
-from replica.errors import ChecksumDoesntMatch, LogicalError
+from replica.errors import Aborted, ChecksumDoesntMatch, LogicalError
 from replica.log_entry import LogEntry
 from replica.operations.commit_part import commit_part
 from replica.operations.get_part import get_part
@@ -40,7 +40,7 @@ async def merge_parts(state: TableState, session: ServerSession, queued: QueuedE
         await _fetch(state, session, queued)
         return
     try:
-        await _merge(state, session, entry, sources)
+        await _merge(state, session, queued, sources)
     except ChecksumDoesntMatch as problem:
         # The first replica that registered the part defines its content.
         log.warning(
@@ -113,20 +113,36 @@ async def _somebody_has(state: TableState, session: ServerSession, name: PartNam
     return False
 
 
-async def _merge(state: TableState, session: ServerSession, entry: LogEntry, sources: list[StoredPart]) -> None:
+async def _merge(state: TableState, session: ServerSession, queued: QueuedEntry, sources: list[StoredPart]) -> None:
+    entry = queued.entry
     with state.running.merge(result_of(entry), sources) as merge:
         with state.reading(*(part.name for part in sources)):
             files = [await state.store.files(part.name) for part in sources]
-            job = partial(merged_image, state.structure, state.environment.codec, entry, files)
+            job = partial(
+                merged_image,
+                state.structure,
+                state.environment.codec,
+                files,
+                entry.deduplicate,
+                entry.deduplicate_by_columns,
+            )
             workers = state.environment.merge_workers or state.environment.workers
             merge.image = image = await workers.run(f"merge into {entry.new_part}", job)
         state.blockers.check(Action.MERGES)
+        if queued.removed_by_other_entry:
+            raise Aborted(f"Cancelled merging parts: {entry.new_part} is dropped")
         temporary = await state.store.write_temporary(MERGE_PREFIX, image)
         await commit_part(state, session, temporary, result_of(entry))
 
 
-def merged_image(structure: TableStructure, codec: PartCodec, entry: LogEntry, sources: list[PartFiles]) -> PartImage:
+def merged_image(
+    structure: TableStructure,
+    codec: PartCodec,
+    sources: list[PartFiles],
+    deduplicate: bool,
+    deduplicate_by: tuple[str, ...],
+) -> PartImage:
     """The merged part as files: a pure job, the same on every replica."""
     tables = [read_part(files, codec) for files in sources]
-    rows = merge_rows(tables, structure.sorting_key, entry.deduplicate, entry.deduplicate_by_columns)
+    rows = merge_rows(tables, structure.sorting_key, deduplicate, deduplicate_by)
     return build_part(rows, structure.schema, codec)

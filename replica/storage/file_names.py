@@ -14,6 +14,9 @@ INSERT_PREFIX = "tmp_insert_"
 FETCH_PREFIX = "tmp-fetch_"
 MERGE_PREFIX = "tmp_merge_"
 DELETE_PREFIX = "tmp_delete_"
+CLONE_PREFIX = "tmp_clone_"
+DETACHED = "detached"
+ATTACHING_PREFIX = "attaching_"
 EMPTY_PREFIX = "tmp_empty_"
 
 

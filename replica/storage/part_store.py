@@ -7,6 +7,7 @@ an active part and waits to be deleted. Which parts exist is on the disk; the st
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import logging
@@ -21,13 +22,13 @@ from replica.errors import ClickHouseError, DuplicateDataPart, NoSuchDataPart
 from replica.part_name import PartName
 from replica.part_set import PartSet
 from replica.storage.checksums import PartHeader
-from replica.storage.file_names import DELETE_PREFIX, make_durable_folder
+from replica.storage.detached import DetachedParts
+from replica.storage.file_names import CLONE_PREFIX, DELETE_PREFIX, make_durable_folder
 from replica.storage.part_files import PartImage, load_part, read_part, verified_part, write_part
 from replica.to_the_end import to_the_end
 
 log = logging.getLogger(__name__)
 
-DETACHED = "detached"
 _TEMPORARY = ("tmp_", "tmp-")
 
 
@@ -39,7 +40,10 @@ class PartState(StrEnum):
 
 @dataclass(slots=True)
 class StoredPart:
-    """A part under its final name on the disk; `remove_time` is when it became outdated."""
+    """A part under its final name on the disk.
+
+    `remove_time` is when it became outdated. One that was `dropped` never counts again, whatever becomes of others.
+    """
 
     name: PartName
     header: PartHeader
@@ -48,6 +52,7 @@ class StoredPart:
     modification_time: float
     state: PartState = PartState.PRE_ACTIVE
     remove_time: float = 0
+    dropped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +71,11 @@ class PartStore:
         self._codec = codec
         self._folder = folder
         self._fsync = fsync
+        self.detached = DetachedParts(disk, folder)
         self._parts: dict[PartName, StoredPart] = {}
         self._active = PartSet()
         self._temporary_numbers = itertools.count()
+        self._deleting = asyncio.Lock()
 
     @property
     def fsync(self) -> bool:
@@ -155,9 +162,9 @@ class PartStore:
 
     # --- how a part goes -------------------------------------------------------------------------------------
 
-    async def withdraw(self, part: StoredPart, image: PartImage) -> TemporaryPart:
-        """Take the final name of a pre-active part away again."""
-        folder = f"{self._folder}/tmp_withdrawn_{next(self._temporary_numbers)}"
+    async def withdraw(self, part: StoredPart, image: PartImage, folder: str = "") -> TemporaryPart:
+        """Take the final name of a pre-active part away again; `folder` is where it is to lie then."""
+        folder = folder or f"{self._folder}/tmp_withdrawn_{next(self._temporary_numbers)}"
         await self._disk.rename(self._path(part.name), folder)
         self._forget(part)
         return TemporaryPart(folder, image)
@@ -166,9 +173,21 @@ class PartStore:
         """Remove a part that got no name."""
         await self._disk.remove(temporary.folder)
 
+    def drop(self, drop_range: PartName) -> None:
+        """Let what the range contains count no more, though nothing covers it, until `delete_dropped`.
+
+        A pre-active part in it stays what it is: whoever has published it learns that it was not committed.
+        """
+        for part in self.parts():
+            if drop_range.contains(part.name) and part.state is not PartState.PRE_ACTIVE:
+                part.state = PartState.OUTDATED
+                part.dropped = True
+                self._active.remove(part.name)
+
     def outdated_before(self, time: float) -> list[StoredPart]:
-        """The parts that have been outdated since that time or longer, in order of name."""
-        return [part for part in self.parts() if part.state is PartState.OUTDATED and part.remove_time <= time]
+        """The parts that have been outdated since that time or longer, in order of name, but not what was dropped."""
+        outdated = [part for part in self.parts() if part.state is PartState.OUTDATED and not part.dropped]
+        return [part for part in outdated if part.remove_time <= time]
 
     async def delete(self, part: StoredPart) -> None:
         """Remove a part that does not count. Its folder loses the name first, so that no half of it is seen."""
@@ -176,6 +195,28 @@ class PartStore:
         await self._disk.rename(self._path(part.name), folder)
         self._forget(part)
         await self._disk.remove(folder)
+
+    async def delete_dropped(self, drop_range: PartName) -> list[StoredPart]:
+        """Remove what was dropped in the range, for good; which parts those were.
+
+        No crash brings them back: with no part that covers them they would count. Carried through, whoever is
+        cancelled.
+        """
+        return await to_the_end(self._delete_dropped(drop_range))
+
+    async def _delete_dropped(self, drop_range: PartName) -> list[StoredPart]:
+        async with self._deleting:
+            dropped = [part for part in self.parts() if part.dropped and drop_range.contains(part.name)]
+            folders = [f"{self._folder}/{DELETE_PREFIX}{part.name}" for part in dropped]
+            for part, folder in zip(dropped, folders, strict=True):
+                with contextlib.suppress(FileNotFoundError):  # a disk that has lost it
+                    await self._disk.rename(self._path(part.name), folder)
+                self._forget(part)
+            if dropped:
+                await self._disk.fsync_folder(self._folder)
+            for folder in folders:
+                await self._disk.remove(folder)
+            return dropped
 
     async def detach(self, part: StoredPart, prefix: str) -> None:
         """Move a part out of the table into `detached/<prefix>_<name>`, where an operator finds it.
@@ -185,7 +226,31 @@ class PartStore:
         """
         self._forget(part)
         with contextlib.suppress(FileNotFoundError):
-            await to_the_end(self._move_to_detached(str(part.name), prefix))
+            await to_the_end(self.detached.take_in(self._path(part.name), f"{prefix}_{part.name}"))
+
+    async def copy_to_detached(self, part: StoredPart) -> None:
+        """Let a copy of the part lie in `detached/` under its name; nothing if it lies there already."""
+        if not await self.detached.has(part.name, await load_part(self._disk, self._path(part.name))):
+            copy = await self.copy(self, part)
+            await self.detached.take_in(copy.folder, str(part.name))
+
+    async def copy(self, source: PartStore, part: StoredPart) -> TemporaryPart:
+        """A part of a table of this server once more, as hard links under a temporary name here.
+
+        Raises NoSuchDataPart when it is deleted meanwhile.
+        """
+        folder = f"{self._folder}/{CLONE_PREFIX}{next(self._temporary_numbers)}"
+        await self._disk.make_folder(folder)
+        try:
+            files = await load_part(self._disk, source._path(part.name))
+            for name, _ in files.files:
+                await self._disk.link(f"{source._path(part.name)}/{name}", f"{folder}/{name}")
+        except FileNotFoundError:
+            await self._disk.remove(folder)
+            raise NoSuchDataPart(f"Part {part.name} left {source._folder} while it was copied: try again") from None
+        if self._fsync:
+            await self._disk.fsync_folder(folder)
+        return TemporaryPart(folder, PartImage(files, part.header))
 
     def _forget(self, part: StoredPart) -> None:
         self._parts.pop(part.name, None)
@@ -193,22 +258,11 @@ class PartStore:
             self._let_covered_count(part.name)
 
     def _let_covered_count(self, name: PartName) -> None:
-        covered = [part for part in self.parts() if part.state is PartState.OUTDATED and name.contains(part.name)]
+        outdated = [part for part in self.parts() if part.state is PartState.OUTDATED and not part.dropped]
+        covered = [part for part in outdated if name.contains(part.name)]
         for part in _coverers_first(covered):
             if self._active.add(part.name):
                 part.state = PartState.ACTIVE
-
-    async def _move_to_detached(self, name: str, prefix: str) -> None:
-        detached = f"{self._folder}/{DETACHED}"
-        await make_durable_folder(self._disk, detached)
-        taken = set(await self._disk.list(detached))
-        target = next(
-            candidate
-            for number in itertools.count()
-            if (candidate := f"{prefix}_{name}" + (f"_try{number}" if number else "")) not in taken
-        )
-        await self._disk.rename(f"{self._folder}/{name}", f"{detached}/{target}")
-        await self._disk.fsync_folder(detached)
 
     # --- start -----------------------------------------------------------------------------------------------
 
@@ -236,7 +290,7 @@ class PartStore:
             image = verified_part(await load_part(self._disk, self._path(name)), self._codec)
         except (ClickHouseError, FileNotFoundError) as problem:
             log.warning("part %s is broken, moving it to detached/: %s", name, problem)
-            await self._move_to_detached(str(name), "broken-on-start")
+            await self.detached.take_in(self._path(name), f"broken-on-start_{name}")
             return None
         return _stored(name, image, now)
 

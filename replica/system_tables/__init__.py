@@ -7,6 +7,7 @@ import pyarrow as pa
 from replica.errors import UnknownTable
 from replica.quoting import did_you_mean
 from replica.system_tables.asked import Asked, SystemTable
+from replica.system_tables.detached_parts import DETACHED_PARTS
 from replica.system_tables.events import EVENTS
 from replica.system_tables.merge_tree_settings import MERGE_TREE_SETTINGS
 from replica.system_tables.merges import MERGES
@@ -23,6 +24,7 @@ from replica.system_tables.zookeeper_log import ZOOKEEPER_LOG
 __all__ = ["SYSTEM_TABLES", "Asked", "SystemTable", "scan_system_table", "system_table"]
 
 SYSTEM_TABLES: dict[str, SystemTable] = {
+    "detached_parts": DETACHED_PARTS,
     "events": EVENTS,
     "merge_tree_settings": MERGE_TREE_SETTINGS,
     "merges": MERGES,

@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from replica.commands import ColumnDefinition, Dependent
+from replica.stored_table import ServerShare, StoredTable
 from replica.system_tables.columns import Columns, Row
-from replica.table_state import ServerShare, TableState
+from replica.table_state import TableState
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +21,14 @@ class Asked:
     server_name: str
     macros: Mapping[str, str]
     share: ServerShare
-    tables: Sequence[TableState]
+    tables: Sequence[StoredTable]
     paths: Sequence[str] = ()
     dependents: Sequence[tuple[Dependent, Sequence[ColumnDefinition]]] = ()
+
+    @property
+    def replicated(self) -> list[TableState]:
+        """Those of the tables that are."""
+        return [table for table in self.tables if isinstance(table, TableState)]
 
     def now(self) -> float:
         return self.share.environment.clock.now()

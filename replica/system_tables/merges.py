@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from replica.running_operations import RunningMerge
 from replica.storage.file_names import table_folder
+from replica.stored_table import StoredTable
 from replica.system_tables.asked import Asked, SystemTable
 from replica.system_tables.columns import Columns, Row
-from replica.table_state import TableState
 
 _COLUMNS = Columns.parse("""
     database String
@@ -43,14 +43,14 @@ _COLUMNS = Columns.parse("""
 
 
 async def _rows(asked: Asked) -> list[Row]:
-    return [_row(state, merge, asked.now()) for state in asked.tables for merge in state.running.merges]
+    return [_row(table, merge, asked.now()) for table in asked.tables for merge in table.running.merges]
 
 
-def _row(state: TableState, merge: RunningMerge, now: float) -> Row:
-    folder = table_folder(state.database, state.name)
+def _row(table: StoredTable, merge: RunningMerge, now: float) -> Row:
+    folder = table_folder(table.database, table.name)
     return {
-        "database": state.database,
-        "table": state.name,
+        "database": table.database,
+        "table": table.name,
         "elapsed": now - merge.started,
         "progress": 0.0 if merge.image is None else 1.0,
         "num_parts": len(merge.sources),
@@ -59,11 +59,11 @@ def _row(state: TableState, merge: RunningMerge, now: float) -> Row:
         "source_part_paths": [f"{folder}/{part.name}/" for part in merge.sources],
         "result_part_path": f"{folder}/{merge.part}/",
         "partition_id": merge.part.partition_id,
-        "partition": state.structure.partition_key.value_of(merge.part.partition_id),
+        "partition": table.structure.partition_key.value_of(merge.part.partition_id),
         "total_size_bytes_compressed": sum(part.bytes_on_disk for part in merge.sources),
         "rows_read": 0 if merge.image is None else sum(part.rows for part in merge.sources),
         "rows_written": 0 if merge.image is None else merge.image.rows,
-        "columns_written": 0 if merge.image is None else len(state.structure.schema.columns),
+        "columns_written": 0 if merge.image is None else len(table.structure.schema.columns),
         "merge_type": "Regular",
         "merge_algorithm": "Horizontal",
     }

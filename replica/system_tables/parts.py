@@ -5,9 +5,9 @@ from __future__ import annotations
 from replica.storage.file_names import table_folder
 from replica.storage.part_files import FILES_IN_A_PART
 from replica.storage.part_store import PartState, StoredPart
+from replica.stored_table import StoredTable
 from replica.system_tables.asked import Asked, SystemTable
 from replica.system_tables.columns import NO_UUID, Columns, Row
-from replica.table_state import TableState
 
 _COLUMNS = Columns.parse("""
     partition String
@@ -88,14 +88,14 @@ _NO_TRANSACTION = {"1": 1, "2": 1, "3": NO_UUID}
 
 
 async def _rows(asked: Asked) -> list[Row]:
-    return [_row(state, part) for state in asked.tables for part in state.store.parts()]
+    return [_row(table, part) for table in asked.tables for part in table.store.parts()]
 
 
-def _row(state: TableState, part: StoredPart) -> Row:
+def _row(table: StoredTable, part: StoredPart) -> Row:
     name, header = part.name, part.header
     active = int(part.state is PartState.ACTIVE)
     return {
-        "partition": state.structure.partition_key.value_of(name.partition_id),
+        "partition": table.structure.partition_key.value_of(name.partition_id),
         "name": str(name),
         "part_type": "Wide",
         "part_storage_type": "Full",
@@ -111,11 +111,11 @@ def _row(state: TableState, part: StoredPart) -> Row:
         "max_block_number": name.max_block,
         "level": name.level,
         "data_version": name.data_version,
-        "database": state.database,
-        "table": state.name,
-        "engine": "ReplicatedMergeTree",
+        "database": table.database,
+        "table": table.name,
+        "engine": str(table.definition.engine),
         "disk_name": "default",
-        "path": f"{table_folder(state.database, state.name)}/{name}/",
+        "path": f"{table_folder(table.database, table.name)}/{name}/",
         "hash_of_all_files": header.hash_of_all_files.hex(),
         "hash_of_uncompressed_files": header.hash_of_uncompressed_files.hex(),
         "uncompressed_hash_of_compressed_files": header.uncompressed_hash_of_compressed_files.hex(),

@@ -61,7 +61,7 @@ _MUTATIONS = frozenset({EntryType.MUTATE_PART})
 
 
 async def _rows(asked: Asked) -> list[Row]:
-    return [_own(state, asked.now()) | await _asked_of_the_coordinator(state) for state in asked.tables]
+    return [_own(state, asked.now()) | await _asked_of_the_coordinator(state) for state in asked.replicated]
 
 
 def _own(state: TableState, now: float) -> dict[str, Any]:

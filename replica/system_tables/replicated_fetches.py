@@ -29,7 +29,7 @@ _COLUMNS = Columns.parse("""
 
 
 async def _rows(asked: Asked) -> list[Row]:
-    return [_row(state, fetch, asked.now()) for state in asked.tables for fetch in state.running.fetches]
+    return [_row(state, fetch, asked.now()) for state in asked.replicated for fetch in state.running.fetches]
 
 
 def _row(state: TableState, fetch: RunningFetch, now: float) -> Row:

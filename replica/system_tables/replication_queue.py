@@ -56,7 +56,7 @@ async def _rows(asked: Asked) -> list[Row]:
             "last_postpone_time": int(queued.last_postpone_time),
             "merge_type": str(queued.entry.merge_type) if queued.entry.type is EntryType.MERGE_PARTS else "",
         }
-        for state in asked.tables
+        for state in asked.replicated
         for position, queued in enumerate(state.queue)
     ]
 

@@ -35,7 +35,7 @@ def _tables(asked: Asked) -> list[Row]:
             "database": state.database,
             "name": state.name,
             "uuid": state.uuid,
-            "engine": "ReplicatedMergeTree",
+            "engine": str(state.definition.engine),
             "create_table_query": create_table_query(state.definition, state.structure),
             "engine_full": engine_full(state.definition, state.structure),
             "as_select": "",

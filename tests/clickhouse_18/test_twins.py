@@ -9,8 +9,6 @@ import pytest
 
 from benchmarks.processes import NotInstalled
 from benchmarks.zookeeper import ZooKeeper
-from clickhouse_sim.sql.statements import parse_statements
-from replica.errors import NotImplementedInModel
 from tests.clickhouse_18.twin_script import parse_script, random_script
 from tests.clickhouse_18.twins import End, OurCluster, RealCluster, TwinRun, znodes_of
 from tests.clickhouse_18.version_differences import comparable
@@ -319,18 +317,6 @@ def test_both_end_alike(compare: Compare, name: str) -> None:
     assert end.active_parts["r1"] == end.active_parts["r2"]
 
 
-def partition_commands_are_read() -> bool:
-    try:
-        parse_statements("ALTER TABLE t DROP PARTITION 201801")
-    except NotImplementedInModel:
-        return False
-    return True
-
-
-partition_commands = pytest.mark.skipif(not partition_commands_are_read(), reason="no ALTER TABLE … PARTITION here")
-
-
-@partition_commands
 @pytest.mark.parametrize("name", WITH_PARTITION_COMMANDS)
 def test_partitions_that_come_and_go(compare: Compare, name: str) -> None:
     end = compare(WITH_PARTITION_COMMANDS[name])
@@ -342,7 +328,6 @@ def test_scripts_by_chance_end_alike(compare: Compare, seed: int) -> None:
     compare(random_script(seed))
 
 
-@partition_commands
 @pytest.mark.parametrize("seed", range(100, 104))
 def test_scripts_by_chance_with_partitions_that_go(compare: Compare, seed: int) -> None:
     compare(random_script(seed, with_drops=True))

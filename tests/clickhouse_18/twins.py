@@ -28,6 +28,7 @@ from replica.errors import ClickHouseError
 from replica.log_entry import LogEntry
 from replica.part_log import error_code
 from tests.clickhouse_18.twin_script import REPLICAS, Act, Step
+from tests.clickhouse_18.version_differences import setting_here
 
 _SECONDS = 60.0
 _POLL_SECONDS = 0.02
@@ -255,7 +256,7 @@ class OurCluster:
 
     def execute(self, replica: str, sql: str, settings: dict[str, int]) -> None:
         if settings:
-            listed = ", ".join(f"{name} = {value}" for name, value in settings.items())
+            listed = ", ".join(setting_here(name, value) for name, value in settings.items())
             sql = sql.replace(" VALUES ", f" SETTINGS {listed} VALUES ", 1)
         (statement,) = parse_statements(sql)
         try:

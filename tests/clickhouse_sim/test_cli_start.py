@@ -134,4 +134,4 @@ def test_bash_completes(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert done.stdout == "plain,pause\nplain,parts\n"
+    assert done.stdout == "plain,pause\nplain,partition\nplain,parts\n"

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from clickhouse_sim.cluster import cluster as cluster_module
-from clickhouse_sim.cluster.cluster import Cluster, member_command
+from clickhouse_sim.cluster import runtime
+from clickhouse_sim.cluster.cluster import Cluster
 from clickhouse_sim.cluster.errors import ClusterError, ClusterUnreachable, UnknownMember
 from clickhouse_sim.cluster.folder import COORDINATOR, ClusterFolder, Settings
+from clickhouse_sim.cluster.process_runtime import member_command
 from clickhouse_sim.cluster.processes import ProcessId, spawn, start_of
 
 _TOY = """
@@ -141,7 +142,7 @@ def test_a_member_that_does_not_come_up_takes_the_others_down(cluster: Cluster, 
 def test_a_member_that_ignores_sigterm_is_killed(
     cluster: Cluster, launcher: ToyLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_module, "STOP_SECONDS", 0.2)
+    monkeypatch.setattr(runtime, "STOP_SECONDS", 0.2)
     launcher.temper["r1"] = "stubborn"
     cluster.up(1)
     assert cluster.down() == ["r1", "coordinator"]
@@ -211,7 +212,7 @@ def test_a_member_that_never_serves_is_given_up(
     cluster.up(1)
     cluster.kill("r1")
     launcher.temper["r1"] = "mute"
-    monkeypatch.setattr(cluster_module, "READY_SECONDS", 0.3)
+    monkeypatch.setattr(runtime, "READY_SECONDS", 0.3)
     with pytest.raises(ClusterError, match="r1 does not serve after"):
         cluster.start("r1")
     assert cluster.folder.process("r1") is None

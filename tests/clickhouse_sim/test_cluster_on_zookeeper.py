@@ -12,10 +12,11 @@ from click.testing import CliRunner, Result
 
 from clickhouse_sim.cli.main import main
 from clickhouse_sim.cluster import znodes, zookeeper
-from clickhouse_sim.cluster.cluster import Cluster, member_command
+from clickhouse_sim.cluster.cluster import Cluster
 from clickhouse_sim.cluster.coordination import ExistingZooKeeper, OwnZooKeeper
 from clickhouse_sim.cluster.errors import ClusterError, ClusterUnreachable
 from clickhouse_sim.cluster.folder import ClusterFolder, Settings
+from clickhouse_sim.cluster.process_runtime import member_command
 from coordinator.server import CoordinatorServer
 from tests.clickhouse_sim.test_cluster_of_processes import Chsim
 

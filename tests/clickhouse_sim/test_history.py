@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clickhouse_sim.simulation.history import DESTRUCTIVE, FORGETFUL, Plan, simulate
+from clickhouse_sim.simulation.history import DESTRUCTIVE, DROPPING, FORGETFUL, Plan, simulate
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -50,6 +50,14 @@ def test_parts_are_rewritten_in_every_step_of_an_upgrade() -> None:
     assert all(rewritten.values())
 
 
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_partitions_come_and_go_as_the_log_says(seed: int) -> None:
+    report = simulate(seed, DROPPING)
+    assert len(report.acknowledged) == 60
+    assert report.partition_entries > 5
+    assert report.forgotten_ids > 10
+
+
 def test_replicas_that_are_down_for_long_are_lost_and_clone() -> None:
     assert sum(simulate(seed, FORGETFUL).lost_replicas for seed in (2, 4)) >= 2
 
@@ -62,7 +70,7 @@ def test_only_rows_whose_every_copy_was_destroyed_are_missing(seed: int) -> None
 
 
 def test_some_parts_are_lost_for_ever_and_disks_are_lost_and_files_rot() -> None:
-    reports = [simulate(seed, DESTRUCTIVE) for seed in range(7, 10)]
+    reports = [simulate(seed, DESTRUCTIVE) for seed in range(7, 19)]
     assert {"lose disk", "rot"} <= {kind for report in reports for kind in report.faults}
     assert sum(report.lost_parts for report in reports) > 0
 

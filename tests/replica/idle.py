@@ -20,9 +20,10 @@ from replica.merge_assigner import MergeAssigner
 from replica.part_name import PartName
 from replica.pools import Pools
 from replica.session import ServerSession, SessionKeeper, open_server_session
+from replica.stored_table import ServerShare
 from replica.system_tables import Asked, scan_system_table
 from replica.table import ReplicatedTable
-from replica.table_state import ServerShare, TableState
+from replica.table_state import TableState
 from replica.znodes import Host
 from replica.zookeeper_log import ZooKeeperLog
 from tests.replica.cluster import Cluster, definition, rows

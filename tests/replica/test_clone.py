@@ -10,7 +10,7 @@ import pytest
 from coordinator.api import Create
 from replica.background.lost_replica import clone_if_lost
 from replica.errors import AllReplicasLost, ReplicaStatusChanged
-from replica.log_entry import EntryType, LogEntry
+from replica.log_entry import EntryType, LogEntry, ReplacedPart, ReplaceRange
 from replica.part_name import PartName
 from tests.replica.cluster import ROOT, Cluster
 from tests.replica.idle import IdleReplica, fetch_of, idle_replica, piece_of
@@ -193,6 +193,28 @@ async def test_the_result_of_a_merge_that_waits_at_the_source_is_kept(cloning: C
         "MERGE_PARTS 0_0_1_1",
         "MERGE_PARTS 1_0_2_1",
     ]
+
+
+async def test_a_part_that_the_source_has_still_to_drop_is_dropped_here_too(cloning: Cloning) -> None:
+    drop = LogEntry(EntryType.DROP_PART, 1000, "r9", new_part=PartName.parse("0_1_1_0"))
+    await cloning.other("r1", "0_0_0_0", "0_1_1_0", queue=(drop,))
+    await cloning.clone()
+    assert await cloning.queue() == ["GET_PART 0_0_0_0", "GET_PART 0_1_1_0", "DROP_PART 0_1_1_0"]
+
+
+async def test_what_the_source_has_still_to_replace_is_kept_where_it_is_replaced_already(cloning: Cloning) -> None:
+    store, new = cloning.r5.state.store, PartName.parse("0_3_3_0")
+    temporary = await store.write_temporary("tmp_insert_", piece_of(cloning.r5.state, 2).image)
+    store.activate(await store.publish(temporary, new, 0), 0)
+    await cloning.r5.session.create(f"{MINE}/parts/{new}")
+    replaced = (ReplacedPart(PartName.parse("0_7_7_0"), new, "0A"),)
+    replace = ReplaceRange(PartName.drop_range("0", 2), "default", "s", replaced)
+    await cloning.other(
+        "r1", "0_1_1_0", queue=(LogEntry(EntryType.REPLACE_RANGE, 1000, "r9", replace_range=replace),)
+    )
+    await cloning.clone()
+    assert await cloning.r5.session.children(f"{MINE}/parts") == ["0_3_3_0"]
+    assert await cloning.queue() == ["REPLACE_RANGE None"]
 
 
 async def test_a_merge_whose_result_the_source_has_is_not_taken_over(cloning: Cloning) -> None:

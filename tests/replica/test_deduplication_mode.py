@@ -10,6 +10,8 @@ from replica.commands import DeduplicateInsert, DeduplicateInsertSelect, InsertO
 from replica.errors import DeduplicationIsNotPossible
 from replica.insert.deduplication_mode import Deduplication, deduplication_of
 
+WINDOW = "replicated_deduplication_window"
+
 # What `deduplicate_insert` says of rows that come as data; `old` is the older switch for that kind of insert.
 OF_DATA = {
     (DeduplicateInsert.ENABLE, False): True,
@@ -81,10 +83,10 @@ def test_the_older_switches_alone_change_nothing() -> None:
 
 
 def test_a_window_of_nothing_turns_it_off_whatever_the_settings_say() -> None:
-    assert str(deduplication_of(InsertOptions()).in_table(0)) == "off: replicated_deduplication_window = 0"
+    assert str(deduplication_of(InsertOptions()).in_table(0, WINDOW)) == "off: replicated_deduplication_window = 0"
     off = deduplication_of(InsertOptions(deduplicate_insert=DeduplicateInsert.DISABLE))
-    assert off.in_table(0) == off, "the setting that comes first is named"
-    assert deduplication_of(InsertOptions()).in_table(1).enabled
+    assert off.in_table(0, WINDOW) == off, "the setting that comes first is named"
+    assert deduplication_of(InsertOptions()).in_table(1, WINDOW).enabled
 
 
 def test_a_view_may_do_without() -> None:

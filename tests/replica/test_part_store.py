@@ -107,6 +107,46 @@ async def test_detached_parts_of_one_name_stay_side_by_side(tmp_path: Path) -> N
     assert detached == ["ignored_0_0_0_0", "ignored_0_0_0_0_try1", "ignored_0_0_0_0_try2"]
 
 
+async def test_what_is_dropped_counts_no_more_but_nobody_takes_a_part_from_a_commit_that_is_not_decided(
+    tmp_path: Path,
+) -> None:
+    store = await loaded(tmp_path)
+    for text in ("0_0_0_0", "0_9_9_0", "1_0_0_0"):
+        await published(store, text)
+    await published(store, "0_1_1_0", active=False)
+    store.drop(PartName.drop_range("0", 5))
+    assert states(store) == {
+        "0_0_0_0": PartState.OUTDATED,
+        "0_1_1_0": PartState.PRE_ACTIVE,
+        "0_9_9_0": PartState.ACTIVE,
+        "1_0_0_0": PartState.ACTIVE,
+    }
+    assert store.outdated_before(1e9) == []
+    assert [str(part.name) for part in await store.delete_dropped(PartName.drop_range("0", 5))] == ["0_0_0_0"]
+    assert [str(part.name) for part in store.parts()] == ["0_1_1_0", "0_9_9_0", "1_0_0_0"]
+    again = await loaded(tmp_path)
+    assert [str(part.name) for part in again.parts()] == ["0_1_1_0", "0_9_9_0", "1_0_0_0"]
+
+
+async def test_two_that_delete_what_was_dropped_do_not_disturb_each_other(tmp_path: Path) -> None:
+    store = await loaded(tmp_path)
+    for text in ("0_0_0_0", "0_1_1_0"):
+        await published(store, text)
+    store.drop(PartName.drop_range("0", 5))
+    wide, narrow = PartName.drop_range("0", 5), PartName.drop_range("0", 0)
+    first, second = await asyncio.gather(store.delete_dropped(wide), store.delete_dropped(narrow))
+    assert (len(first), len(second)) == (2, 0)
+
+
+async def test_a_copy_in_detached_is_made_once(tmp_path: Path) -> None:
+    store = await loaded(tmp_path)
+    part = await published(store, "0_0_0_0")
+    for _ in range(2):
+        await store.copy_to_detached(part)
+    assert [each.folder for each in await store.detached.names()] == ["0_0_0_0"]
+    assert (await store.detached.files("0_0_0_0")) == await store.files(part.name)
+
+
 async def test_what_only_a_detached_part_covered_counts_again(tmp_path: Path) -> None:
     store = await loaded(tmp_path)
     for text in ("0_0_0_0", "0_1_1_0", "0_0_1_1", "0_2_2_0", "0_0_2_2"):

@@ -86,7 +86,9 @@ async def started(cluster: Cluster, *names: str, **changes: object) -> Replica:
 # --- columns -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("table", ["replicas", "replication_queue", "parts", "merges", "replicated_fetches"])
+@pytest.mark.parametrize(
+    "table", ["replicas", "replication_queue", "parts", "merges", "replicated_fetches", "detached_parts"]
+)
 def test_columns_are_those_of_clickhouse(table: str) -> None:
     columns = SYSTEM_TABLES[table].columns.columns
     assert [[column.name, column.type] for column in columns] == [list(each) for each in CLICKHOUSE[table]]

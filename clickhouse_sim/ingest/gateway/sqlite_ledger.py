@@ -18,6 +18,7 @@ from clickhouse_sim.ingest.gateway.errors import (
     DedupeIdentityLedgerError,
 )
 from clickhouse_sim.ingest.gateway.statistics import DedupeIdentityLedgerStats
+from clickhouse_sim.ingest.write_ahead import use_write_ahead_log
 
 _APPLICATION_ID = 0x64647570  # "ddup"
 _LARGEST_INTEGER = 2**63 - 1
@@ -113,7 +114,7 @@ class SqliteIdentityLedger:
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         """Make the tables of a new file; know those of one that is there."""
-        connection.execute("PRAGMA journal_mode = WAL")
+        use_write_ahead_log(connection, _WAIT_SECONDS)
         connection.execute("PRAGMA synchronous = FULL")
         with _transaction(connection):
             if connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):

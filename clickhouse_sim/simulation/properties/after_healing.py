@@ -79,10 +79,7 @@ async def check_every_acknowledged_block_once(
     """
     missing = 0
     copies = Counter((await server.scan(DEFAULT_DATABASE, "t")).column("k").to_pylist())
-    most: Counter[tuple[int, ...]] = Counter()
-    for each in blocks:
-        most[each.keys] += 1 + sum(forgotten.get(known, 0) for known in each.ids)
-    for keys, times in most.items():
+    for keys, times in most_copies(blocks, forgotten).items():
         found = [copies.pop(key, 0) for key in keys]
         number = keys[0] // ROWS_PER_BLOCK
         absent = {key for key, count in zip(keys, found, strict=True) if not count}
@@ -95,6 +92,14 @@ async def check_every_acknowledged_block_once(
     if copies:
         raise PropertyBroken(ONCE, f"{name}: rows that nobody inserted: {sorted(copies)[:5]}")
     return missing
+
+
+def most_copies(blocks: Sequence[BlockIds], forgotten: Mapping[Id, int]) -> Mapping[tuple[int, ...], int]:
+    """How often rows, by their keys, can have come in: once a token, once more each time an id is forgotten."""
+    most: Counter[tuple[int, ...]] = Counter()
+    for each in blocks:
+        most[each.keys] += 1 + sum(forgotten.get(known, 0) for known in each.ids)
+    return most
 
 
 async def check_loss_is_told(session: Session, table: TableZnodes, missing: int, gone: Set[int]) -> None:
@@ -130,7 +135,7 @@ async def check_ids_have_their_rows(
 def check_forgotten(ledger: DeduplicationLedger, blocks: Sequence[BlockIds], gone: Set[int]) -> None:
     """Every deduplication id stayed as long as the window held it, but those of blocks that are gone."""
     excused = {known for each in blocks if gone >= set(each.keys) for known in each.ids}
-    if too_early := [each for each in ledger.too_early if (ledger.kind, each) not in excused]:
+    if too_early := [name for name, _ in ledger.too_early if (ledger.kind, name) not in excused]:
         raise PropertyBroken(WINDOW, f"forgotten inside of the window of {ledger.kind}: {too_early[:5]}")
 
 
@@ -156,7 +161,7 @@ async def check_equal_parts(session: Session, table: TableZnodes) -> None:
 
 async def check_parts_on_disk(session: Session, name: str, server: Server, table: TableZnodes) -> None:
     """A replica has what it has registered; what it shows is registered. Only outdated parts may lose their znode."""
-    on_disk = (await server.scan("system", "parts")).to_pylist()
+    on_disk = [row for row in (await server.scan("system", "parts")).to_pylist() if row["table"] == "t"]
     registered = await session.children(table.replica(name).parts)
     if missing := sorted(set(registered) - {row["name"] for row in on_disk}):
         raise PropertyBroken(ON_DISK, f"{name} has registered parts that it does not have: {missing[:5]}")
@@ -167,7 +172,7 @@ async def check_parts_on_disk(session: Session, name: str, server: Server, table
 def check_queue(name: str, server: Server) -> None:
     """`virtual_parts = current_parts + queue`, and no two active parts overlap."""
     try:
-        state = server.table(DEFAULT_DATABASE, "t").state
+        state = server.replicated_table(DEFAULT_DATABASE, "t").state
     except UnknownTable:
         return  # not made yet, or not loaded after a start
     try:

@@ -1,7 +1,8 @@
 """An entry leaves a replica's queue only when its part, or one that contains it, is registered there.
 
 Unless the part is dropped: then nobody needs it any more. Or a part that contains it is broken, and the queue has an
-entry that fetches that one again.
+entry that fetches that one again. The same holds of every part that a REPLACE_RANGE brings. And an entry that drops
+something leaves only when nothing of it is registered there, unless a wider one that still waits is to drop it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from clickhouse_sim.simulation.properties.broken import PropertyBroken
 from clickhouse_sim.simulation.properties.places import entry_of, place
 from coordinator.processor import Transaction
 from coordinator.tree import DataSet, NodeCreated, NodeDeleted
-from replica.log_entry import PART_PRODUCING_TYPES, LogEntry
+from replica.log_entry import LogEntry
 from replica.part_name import PartName
 from replica.znodes import TableZnodes
 
@@ -53,13 +54,20 @@ class DoneBeforeGone:
             self._check(replica, entry)
 
     def _check(self, replica: str, entry: LogEntry) -> None:
-        part = entry.new_part
-        if entry.type not in PART_PRODUCING_TYPES or part is None:
+        waiting = [other for (of, _), other in self._queued.items() if of == replica and other is not None]
+        registered = self._parts.get(replica, set())
+        fetched_again = [other.new_part for other in waiting if other.new_part and not other.source_replica]
+        for part in _made(entry):
+            if not any(other.contains(part) for other in [*registered, *self._dropped, *fetched_again]):
+                raise PropertyBroken(NAME, f"{replica} threw {entry.type} {part} away without having the part")
+        dropped = entry.drop_range
+        wider = [other.drop_range for other in waiting if other.drop_range is not None]
+        if dropped is None or any(other.contains(dropped) for other in wider):
             return
-        fetched_again = [
-            other.new_part
-            for (of, _), other in self._queued.items()
-            if of == replica and other is not None and other.new_part is not None and not other.source_replica
-        ]
-        if not any(other.contains(part) for other in [*self._parts.get(replica, ()), *self._dropped, *fetched_again]):
-            raise PropertyBroken(NAME, f"{replica} threw {entry.type} {part} away without having the part")
+        if left := sorted(part for part in registered if dropped.contains(part)):
+            raise PropertyBroken(NAME, f"{replica} threw {entry.type} {dropped} away and has {left[0]} still")
+
+
+def _made(entry: LogEntry) -> list[PartName]:
+    """The parts that are there when it is done."""
+    return [part for part in entry.virtual_parts if not part.is_fake_drop_range]

@@ -1,7 +1,8 @@
 """The log is a history that can be carried out in its order: new parts are new, merges take whole neighbours.
 
 Two leaders that choose at once, or a merge over a block number that is still being inserted, would break it: rows
-would be in two parts, or a part would be covered by one that does not have its rows.
+would be in two parts, or a part would be covered by one that does not have its rows. So would a part that comes after
+the range that drops it: replicas would differ in whether they have it. One part is dropped only while it is there.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 from clickhouse_sim.simulation.properties.broken import PropertyBroken
 from clickhouse_sim.simulation.properties.places import entry_of, place
 from coordinator.processor import Transaction
-from coordinator.tree import NodeCreated
+from coordinator.tree import NodeCreated, NodeDeleted
 from replica.errors import LogicalError
-from replica.log_entry import MERGE_TYPES, LogEntry
+from replica.log_entry import MERGE_TYPES, EntryType, LogEntry
 from replica.part_name import PartName
 from replica.part_set import PartSet
 from replica.znodes import TableZnodes
@@ -25,17 +26,22 @@ class LegalLog:
     def __init__(self, table: TableZnodes) -> None:
         self._table = table
         self._parts = PartSet()
+        self._ranges: list[PartName] = []
 
     def follow(self, transaction: Transaction) -> None:
         for change in transaction.changes:
-            if isinstance(change, NodeCreated) and place(self._table, change.path)[:-1] == ["log"]:
-                entry = entry_of(change.data)
-                if entry is None:
-                    raise PropertyBroken(NAME, f"{change.path} cannot be read")
-                try:
-                    self._add(change.path.rpartition("/")[2], entry)
-                except LogicalError as problem:
-                    raise PropertyBroken(NAME, f"{change.path}: {problem}") from problem
+            match place(self._table, getattr(change, "path", "")), change:
+                case ["log", name], NodeCreated(data=data):
+                    entry = entry_of(data)
+                    if entry is None:
+                        raise PropertyBroken(NAME, f"{name} cannot be read")
+                    try:
+                        self._add(name, entry)
+                    except LogicalError as problem:
+                        raise PropertyBroken(NAME, f"{name}: {problem}") from problem
+                case ["block_numbers", partition_id], NodeDeleted():
+                    # FORGET PARTITION: its numbers begin anew, and with them the names of its parts.
+                    self._ranges = [each for each in self._ranges if each.partition_id != partition_id]
 
     def _add(self, znode: str, entry: LogEntry) -> None:
         if entry.type in MERGE_TYPES:
@@ -43,13 +49,19 @@ class LegalLog:
         for part in entry.virtual_parts:
             if not part.is_fake_drop_range:
                 self._add_part(znode, entry, part)
+        if entry.type is EntryType.DROP_PART and entry.new_part not in self._parts:
+            raise PropertyBroken(NAME, f"{znode} drops part {entry.new_part}, but there is no such part")
         if entry.drop_range is not None:
             self._parts.remove_with_covered(entry.drop_range)
+            if entry.drop_range.is_fake_drop_range:
+                self._ranges.append(entry.drop_range)
 
     def _add_part(self, znode: str, entry: LogEntry, part: PartName) -> None:
         containing = self._parts.containing(part)
         if containing is not None:
             raise PropertyBroken(NAME, f"{znode} makes part {part}, but {containing} covers it already")
+        if any(each.contains(part) for each in self._ranges):
+            raise PropertyBroken(NAME, f"{znode} makes part {part}, but what it is in was dropped before")
         self._parts.add(part)
 
     def _check_sources(self, znode: str, entry: LogEntry) -> None:
