@@ -15,7 +15,7 @@ from benchmarks.blocks import COLUMNS, ORDER_BY, PARTITION_BY, Block
 from benchmarks.processes import LOOPBACK, NotMeasured, Process, free_ports
 from benchmarks.zookeeper import ZooKeeper, packets_received
 from clickhouse_sim.cluster.endpoint_client import EndpointClient
-from clickhouse_sim.sql.run import create_table
+from clickhouse_sim.sql.run import create
 from replica.commands import ColumnDefinition, CreateTable, InsertStatus
 
 # Nor are there any in the ClickHouse beside: what is measured is inserts and fetches.
@@ -52,7 +52,7 @@ class OurPair:
                 self._start_coordinator()
             for replica in range(len(_NAMES)):
                 self.start(replica)
-            self._create_table()
+            self._create()
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -109,7 +109,7 @@ class OurPair:
         ready = json.loads((self._folder / member / "ready.json").read_text())
         return str(ready["addresses"]["endpoint"])
 
-    def _create_table(self) -> None:
+    def _create(self) -> None:
         statement = CreateTable(
             database="default",
             table="t",
@@ -123,7 +123,7 @@ class OurPair:
         )
         with contextlib.ExitStack() as stack:
             clients = {name: stack.enter_context(EndpointClient(self._endpoint(name))) for name in _NAMES}
-            for creation in create_table(statement, clients):
+            for creation in create(statement, clients):
                 if creation.error is not None:
                     raise NotMeasured(f"our {creation.replica} makes no table: {creation.error}")
 

@@ -56,6 +56,43 @@ class CreateTable:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateView:
+    """CREATE MATERIALIZED VIEW … TO target AS SELECT … FROM source.
+
+    `select` is run over every block that is inserted into the source, its rows go into the target. `columns` are what
+    it gives, with the types that the target has for them: the server fills them in.
+    """
+
+    database: str
+    table: str
+    target_database: str
+    target_table: str
+    source_database: str
+    source_table: str
+    select: str
+    columns: tuple[ColumnDefinition, ...] = ()
+    if_not_exists: bool = False
+    uuid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateAlias:
+    """CREATE TABLE … ENGINE = Alias(target): a second name of a table. `arguments` are the engine's as written."""
+
+    database: str
+    table: str
+    target_database: str
+    target_table: str
+    arguments: tuple[str, ...]
+    if_not_exists: bool = False
+    uuid: str = ""
+
+
+Dependent = CreateView | CreateAlias
+Definition = CreateTable | Dependent
+
+
+@dataclass(frozen=True, slots=True)
 class DescribeTable:
     """Answers one row a column: {name, type, default_type, default_expression}."""
 
@@ -95,11 +132,15 @@ class ListTables:
 
 @dataclass(frozen=True, slots=True)
 class DropTable:
-    """DROP TABLE: answers no rows, when the table has left this server and its replica's znodes are gone."""
+    """DROP TABLE: answers no rows, when the table has left this server and its replica's znodes are gone.
+
+    It drops views and aliases, too; DROP VIEW, with `only_view`, nothing else than views.
+    """
 
     database: str
     table: str
     if_exists: bool = False
+    only_view: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +315,7 @@ class RestoreReplica:
 
 SystemCommand = DropReplica | SwitchAction | SyncReplica | RestartReplica | RestoreReplica
 Question = DescribeTable | ShowCreateTable | ListTables
-Command = CreateTable | DropTable | Question | OptimizeTable | AlterCommand | PartitionCommand | SystemCommand
+Command = Definition | DropTable | Question | OptimizeTable | AlterCommand | PartitionCommand | SystemCommand
 
 # --- inserts -------------------------------------------------------------------------------------------------
 
@@ -353,11 +394,27 @@ class PartOutcome:
 
 
 @dataclass(frozen=True, slots=True)
+class ViewOutcome:
+    """What became of the rows that one block gave to the target of a view.
+
+    `views` are those on the way, the one that writes last; `table` is where it writes. With an `error` its SELECT
+    failed, or it was not tried.
+    """
+
+    views: tuple[str, ...]
+    table: str
+    parts: tuple[PartOutcome, ...] = ()
+    deduplication: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class BlockOutcome:
     """What became of one inserted block: one entry a partition, in order of first appearance.
 
     `deduplication` says in one line whether the block was to be deduplicated and which setting decided that;
-    `data_hash_computations` how often data were hashed for it.
+    `data_hash_computations` how often data were hashed for it. `views` are the tables that it reached through
+    materialized views.
     """
 
     source_number: int
@@ -365,11 +422,14 @@ class BlockOutcome:
     parts: tuple[PartOutcome, ...]
     deduplication: str = ""
     data_hash_computations: int = 0
+    views: tuple[ViewOutcome, ...] = ()
 
     @property
     def status(self) -> InsertStatus:
-        """The worst of its parts: unknown, then not stored, then stored; duplicate only if all are."""
-        statuses = {part.status for part in self.parts}
+        """The worst of all parts: unknown, then not stored, then stored; duplicate only if all are."""
+        statuses = {part.status for part in (*self.parts, *(part for view in self.views for part in view.parts))}
+        if any(view.error for view in self.views):
+            statuses.add(InsertStatus.NOT_STORED)
         for status in (InsertStatus.UNKNOWN, InsertStatus.NOT_STORED, InsertStatus.STORED):
             if status in statuses:
                 return status
@@ -381,7 +441,7 @@ class BlockOutcome:
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
-        *(CreateTable, DropTable, DescribeTable, ShowCreateTable, OptimizeTable, ListTables),
+        *(CreateTable, CreateView, CreateAlias, DropTable, DescribeTable, ShowCreateTable, OptimizeTable, ListTables),
         *(AlterSettings, DropReplica, SwitchAction, SyncReplica, RestartReplica, RestoreReplica),
         *(DropPartition, DropPart, AttachPartition, DropDetached, ForgetPartition, ReplacePartition, MovePartition),
         *(InsertOptions, BlockOutcome),
@@ -405,9 +465,12 @@ def from_json(text: str | bytes) -> Any:
     try:
         record = json.loads(text)
         kind = _KINDS[record.pop("kind")]
-        if kind is CreateTable:
+        if kind in (CreateTable, CreateView):
             record["columns"] = tuple(ColumnDefinition(**column) for column in record["columns"])
+        if kind is CreateTable:
             record["engine"] = Engine(record.get("engine", Engine.REPLICATED_MERGE_TREE))
+        if kind is CreateAlias:
+            record["arguments"] = tuple(record["arguments"])
         if kind is OptimizeTable:
             record["deduplicate_by"] = tuple(record["deduplicate_by"])
         if kind is AlterSettings:
@@ -419,9 +482,15 @@ def from_json(text: str | bytes) -> Any:
         if kind is InsertOptions:
             record |= {name: of(record[name]) for name, of in _INSERT_CHOICES.items() if name in record}
         if kind is BlockOutcome:
-            record["parts"] = tuple(
-                PartOutcome(**{**part, "status": InsertStatus(part["status"])}) for part in record["parts"]
+            record["parts"] = _parts(record["parts"])
+            record["views"] = tuple(
+                ViewOutcome(**{**each, "views": tuple(each["views"]), "parts": _parts(each["parts"])})
+                for each in record.get("views", ())
             )
         return kind(**record)
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise BadArguments(f"not a command that this server knows: {problem}") from problem
+
+
+def _parts(records: list[dict[str, Any]]) -> tuple[PartOutcome, ...]:
+    return tuple(PartOutcome(**{**part, "status": InsertStatus(part["status"])}) for part in records)

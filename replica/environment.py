@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 import pyarrow as pa
 
 from coordinator.api import Coordinator
+from replica.schema.table import TableSchema
 
 T = TypeVar("T")
 
@@ -116,6 +117,17 @@ class Workers(Protocol):
     async def run(self, label: str, job: Callable[[], T]) -> T: ...
 
 
+class QueryEngine(Protocol):
+    """The SELECTs of materialized views. Equal rows give equal rows, in the same order."""
+
+    def select(self, select: str, source: tuple[str, str], rows: pa.Table, schema: TableSchema) -> pa.Table:
+        """What the SELECT gives when the table `source`, database and name, has these rows and no others.
+
+        A pure job for the workers. Raises the ClickHouseError of a SELECT that cannot be run over that table alone.
+        """
+        ...
+
+
 class Clock(Protocol):
     """The wall clock. Waiting is not its business: that is `asyncio.sleep`."""
 
@@ -134,7 +146,11 @@ class Chance(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """All that a server gets from outside. Without `merge_workers` merges share the others' `workers`."""
+    """All that a server gets from outside.
+
+    Without `merge_workers` merges share the others' `workers`; without a `query_engine` there are no materialized
+    views.
+    """
 
     coordinator: Coordinator
     disk: Disk
@@ -144,6 +160,7 @@ class Environment:
     clock: Clock
     chance: Chance
     merge_workers: Workers | None = None
+    query_engine: QueryEngine | None = None
 
 
 def shuffled(chance: Chance, label: str, items: Sequence[T]) -> list[T]:

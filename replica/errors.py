@@ -124,6 +124,10 @@ class IncorrectFileName(ClickHouseError):
     code, name = 79, "INCORRECT_FILE_NAME"
 
 
+class IncorrectQuery(ClickHouseError):
+    code, name = 80, "INCORRECT_QUERY"
+
+
 class UnknownDatabase(ClickHouseError):
     code, name = 81, "UNKNOWN_DATABASE"
 
@@ -226,6 +230,10 @@ class UnknownFormatVersion(ClickHouseError):
 
 class TableWasNotDropped(ClickHouseError):
     code, name = 305, "TABLE_WAS_NOT_DROPPED"
+
+
+class TooDeepRecursion(ClickHouseError):
+    code, name = 306, "TOO_DEEP_RECURSION"
 
 
 class UnexpectedNodeInZooKeeper(ClickHouseError):

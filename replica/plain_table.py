@@ -15,6 +15,7 @@ from replica.background.old_parts import delete_old_parts
 from replica.commands import BlockOutcome, CreateTable, InsertOptions, OptimizeTable
 from replica.dedup.tokens import SourceToken
 from replica.errors import ClickHouseError
+from replica.insert.dependents import DIRECT, Route
 from replica.insert.sink import insert_block, insert_tokens
 from replica.optimize import asked_by
 from replica.plain_merges import PlainMerges
@@ -68,16 +69,18 @@ class PlainTable:
 
     # --- what it is asked ------------------------------------------------------------------------------------
 
-    async def insert(self, options: InsertOptions, source_number: int, block: pa.Table) -> BlockOutcome:
+    async def insert(
+        self, options: InsertOptions, source_number: int, block: pa.Table, route: Route = DIRECT
+    ) -> BlockOutcome:
         with self.state.requests.insert():
-            return await insert_block(self.state, options, source_number, block)
+            return await insert_block(self.state, options, source_number, block, route)
 
     async def insert_together(
-        self, options: InsertOptions, tokens: Sequence[SourceToken], block: pa.Table
+        self, options: InsertOptions, tokens: Sequence[SourceToken], block: pa.Table, route: Route = DIRECT
     ) -> BlockOutcome:
         """A block that several asynchronous inserts have put together, each with its token, in the order of rows."""
         with self.state.requests.insert():
-            return await insert_tokens(self.state, options, tokens, block, is_async=True)
+            return await insert_tokens(self.state, options, tokens, block, route, is_async=True)
 
     async def optimize(self, command: OptimizeTable) -> list[dict[str, str]]:
         """Merge what OPTIMIZE asks for. Raises as `PlainMerges.optimize`, and what is wrong with the command."""

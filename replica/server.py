@@ -21,7 +21,11 @@ from replica.commands import (
     AlterSettings,
     BlockOutcome,
     Command,
+    CreateAlias,
     CreateTable,
+    CreateView,
+    Definition,
+    Dependent,
     DescribeTable,
     DropReplica,
     DropTable,
@@ -36,14 +40,18 @@ from replica.commands import (
     SwitchAction,
     SyncReplica,
 )
+from replica.create_dependent import create_dependent_statement, engine_of
 from replica.create_statement import create_statement
+from replica.dedup.tokens import SourceToken
 from replica.drop import Drops
 from replica.environment import Environment, PartFiles, PartRequest
 from replica.errors import (
     BadArguments,
     CannotGetCreateTableQuery,
+    IncorrectQuery,
     KeeperException,
     NoSuchDataPart,
+    NotImplementedInModel,
     TableAlreadyExists,
     TableIsBeingRestarted,
     TableIsDropped,
@@ -53,13 +61,13 @@ from replica.errors import (
 from replica.insert.retries import KeeperRetries
 from replica.plain_table import PlainTable
 from replica.pools import Pools
-from replica.quoting import did_you_mean
 from replica.restoration import check_restorable, put_parts_aside
 from replica.session import SessionKeeper
 from replica.settings import ServerSettings
 from replica.stored_table import ServerShare
 from replica.system_tables import SYSTEM_TABLES, Asked, scan_system_table, system_table
 from replica.table import ReplicatedTable
+from replica.views import Table, Views
 from replica.znodes import Host
 from replica.zookeeper_log import ZooKeeperLog
 
@@ -82,9 +90,6 @@ class ServerConfig:
         return {"shard": self.shard, "replica": self.name}
 
 
-Table = ReplicatedTable | PlainTable
-
-
 class Server:
     """A server; `run` brings it up. What it is asked before `started` is set waits or is refused."""
 
@@ -93,6 +98,7 @@ class Server:
         self._config = config
         self._catalog = Catalog(environment.disk)
         self._tables: dict[tuple[str, str], Table] = {}
+        self._views = Views(self._tables, environment.query_engine)
         self._one_definition_at_a_time = asyncio.Lock()
         self._share: ServerShare | None = None
         self._tasks: asyncio.TaskGroup | None = None
@@ -113,11 +119,17 @@ class Server:
             async with asyncio.TaskGroup() as self._tasks:
                 self._tasks.create_task(sessions.run())
                 self._drops = Drops(self._share, self._catalog, self._config.macros, self._tasks)
-                for definition in await self._catalog.load_dropped():
-                    self._drops.begin(definition)
+                for dropped in await self._catalog.load_dropped():
+                    self._drops.begin(dropped)
                 forced = await take_force_flag(environment.disk)
+                tables = []
                 for definition in await self._catalog.load():
-                    await self._start(self._table_of(definition), forced=forced)
+                    if isinstance(definition, CreateTable):
+                        tables.append(definition)
+                    else:
+                        self._views.add(definition)  # before the tables: no block is to pass by a view
+                for table in tables:
+                    await self._start(self._table_of(table), forced=forced)
                 self.started.set()
         finally:
             await environment.transfer.stop()
@@ -172,6 +184,9 @@ class Server:
             case CreateTable():
                 await self._create(command)
                 return []
+            case CreateView() | CreateAlias():
+                await self._create_dependent(command)
+                return []
             case DropTable():
                 await self._drop(command)
                 return []
@@ -213,14 +228,8 @@ class Server:
         await self._drops.wait(definition.database, definition.table)
         assert self._share is not None
         async with self._one_definition_at_a_time:
-            if definition.database != DEFAULT_DATABASE:
-                raise UnknownDatabase(f"Database {definition.database} does not exist: there is {DEFAULT_DATABASE}")
-            if (definition.database, definition.table) in self._tables:
-                if definition.if_not_exists:
-                    return
-                raise TableAlreadyExists(f"Table {definition.database}.{definition.table} already exists")
-            if not definition.table:
-                raise BadArguments("A table needs a name")
+            if self._is_there(definition):
+                return
             definition = replace(definition, if_not_exists=False, uuid=definition.uuid or self._new_uuid())
             table = self._table_of(definition)
             if isinstance(table, ReplicatedTable):
@@ -228,10 +237,41 @@ class Server:
             await self._catalog.add(definition)
             await self._start(table)
 
+    def _is_there(self, definition: Definition) -> bool:
+        """Whether it is, and that is fine. Raises TableAlreadyExists, UnknownDatabase and BadArguments."""
+        name = (definition.database, definition.table)
+        if definition.database != DEFAULT_DATABASE:
+            raise UnknownDatabase(f"Database {definition.database} does not exist: there is {DEFAULT_DATABASE}")
+        if not definition.table:
+            raise BadArguments("A table needs a name")
+        if (name in self._tables or name in self._views) and not definition.if_not_exists:
+            raise TableAlreadyExists(f"Table {definition.database}.{definition.table} already exists")
+        return name in self._tables or name in self._views
+
+    async def _create_dependent(self, definition: Dependent) -> None:
+        await self.started.wait()
+        await self._drops.wait(definition.database, definition.table)
+        async with self._one_definition_at_a_time:
+            if not self._is_there(definition):
+                checked = self._views.checked(definition)
+                checked = replace(checked, if_not_exists=False, uuid=definition.uuid or self._new_uuid())
+                await self._catalog.add(checked)
+                self._views.add(checked)
+
     async def _drop(self, command: DropTable) -> None:
         await self.started.wait()
+        name = (command.database, command.table)
         async with self._one_definition_at_a_time:
-            if command.if_exists and (command.database, command.table) not in self._tables:
+            dependent = self._views.get(name)
+            if command.if_exists and dependent is None and name not in self._tables:
+                return
+            if command.only_view and not isinstance(dependent, CreateView):
+                if dependent is None:
+                    self.table(*name)
+                raise IncorrectQuery(f"Table {command.database}.{command.table} is not a View: say DROP TABLE")
+            if dependent is not None:
+                await self._catalog.remove(dependent)
+                self._views.remove(dependent)
                 return
             table = self.table(command.database, command.table)
             await self._catalog.mark_dropped(table.definition)
@@ -293,7 +333,7 @@ class Server:
                 {"name": each.name, "type": each.type, "default_type": "", "default_expression": ""}
                 for each in columns
             ]
-        schema = self.table(command.database, command.table).state.structure.schema
+        schema = self._views.schema((command.database, command.table))
         return [
             {
                 "name": column.name,
@@ -307,6 +347,9 @@ class Server:
     def _create_statement(self, command: ShowCreateTable) -> str:
         if command.database == SYSTEM_DATABASE:
             raise UnknownTable(f"There is no metadata of table {command.table} in database {SYSTEM_DATABASE}")
+        dependent = self._views.get((command.database, command.table))
+        if dependent is not None:
+            return create_dependent_statement(dependent, self._views.columns(dependent))
         try:
             state = self.table(command.database, command.table).state
         except UnknownTable as problem:
@@ -318,6 +361,7 @@ class Server:
             {"database": database, "name": name, "engine": str(table.definition.engine)}
             for (database, name), table in sorted(self._tables.items())
         ]
+        own += [{"database": each.database, "name": each.table, "engine": engine_of(each)} for each in self._views]
         system = [{"database": "system", "name": name, "engine": "System"} for name in sorted(SYSTEM_TABLES)]
         return own + system
 
@@ -326,8 +370,19 @@ class Server:
     async def insert(
         self, database: str, table: str, options: InsertOptions, source_number: int, block: pa.Table
     ) -> BlockOutcome:
-        """Insert one block, the `source_number`-th of its INSERT. After a ClickHouseError nothing is written."""
-        return await self.table(database, table).insert(options, source_number, block)
+        """Insert one block, the `source_number`-th of its INSERT, and what materialized views make of it.
+
+        After a ClickHouseError nothing is written.
+        """
+        route = self._views.route((database, table))
+        return await self._views.storage((database, table)).insert(options, source_number, block, route)
+
+    async def insert_together(
+        self, database: str, table: str, options: InsertOptions, tokens: Sequence[SourceToken], block: pa.Table
+    ) -> BlockOutcome:
+        """Insert a block that asynchronous inserts have put together, as `ReplicatedTable.insert_together`."""
+        route = self._views.route((database, table))
+        return await self._views.storage((database, table)).insert_together(options, tokens, block, route)
 
     async def scan(
         self, database: str, table: str, columns: list[str] | None = None, paths: Sequence[str] = ()
@@ -340,20 +395,23 @@ class Server:
             await self.started.wait()
             rows = await scan_system_table(table, self._asked(paths))
             return rows if columns is None else rows.select(columns)
-        return await self.table(database, table).scan(columns)
+        shown = self._views.schema((database, table)).names if columns is None else columns
+        return await self._views.storage((database, table)).scan(list(shown))
 
     def _asked(self, paths: Sequence[str]) -> Asked:
         assert self._share is not None
         states = [each.state for _, each in sorted(self._tables.items())]
-        return Asked(self._config.name, self._config.macros, self._share, states, paths)
+        dependents = [(each, self._views.columns(each)) for each in self._views]
+        return Asked(self._config.name, self._config.macros, self._share, states, paths, dependents)
 
     def table(self, database: str, name: str) -> Table:
-        """Raises UnknownTable."""
-        try:
-            return self._tables[database, name]
-        except KeyError:
-            known = [each for _, each in self._tables]
-            raise UnknownTable(f"Table {database}.{name} does not exist.{did_you_mean(name, known)}") from None
+        """A table of its own. Raises UnknownTable; NotImplementedInModel for a view or an alias."""
+        if (database, name) not in self._tables and (dependent := self._views.get((database, name))) is not None:
+            raise NotImplementedInModel(
+                f"{database}.{name} is a {engine_of(dependent)}: this is for tables only, as "
+                f"{dependent.target_database}.{dependent.target_table}"
+            )
+        return self._views.storage((database, name))
 
     def replicated_table(self, database: str, name: str) -> ReplicatedTable:
         """Raises UnknownTable, and BadArguments for a table of another engine."""

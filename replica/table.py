@@ -20,6 +20,7 @@ from replica.commands import BlockOutcome, CreateTable, InsertOptions, OptimizeT
 from replica.dedup.tokens import SourceToken
 from replica.environment import PartFiles
 from replica.errors import BadDataPartName, ClickHouseError, KeeperException, TimeoutExceeded
+from replica.insert.dependents import DIRECT, Route
 from replica.insert.sink import insert_block, insert_tokens
 from replica.macros import expanded
 from replica.optimize import Optimize, asked_by
@@ -123,16 +124,18 @@ class ReplicatedTable:
 
     # --- what it is asked ------------------------------------------------------------------------------------
 
-    async def insert(self, options: InsertOptions, source_number: int, block: pa.Table) -> BlockOutcome:
+    async def insert(
+        self, options: InsertOptions, source_number: int, block: pa.Table, route: Route = DIRECT
+    ) -> BlockOutcome:
         with self.state.requests.insert():
-            return await insert_block(self.state, options, source_number, block)
+            return await insert_block(self.state, options, source_number, block, route)
 
     async def insert_together(
-        self, options: InsertOptions, tokens: Sequence[SourceToken], block: pa.Table
+        self, options: InsertOptions, tokens: Sequence[SourceToken], block: pa.Table, route: Route = DIRECT
     ) -> BlockOutcome:
         """A block that several asynchronous inserts have put together, each with its token, in the order of rows."""
         with self.state.requests.insert():
-            return await insert_tokens(self.state, options, tokens, block, is_async=True)
+            return await insert_tokens(self.state, options, tokens, block, route, is_async=True)
 
     async def optimize(self, command: OptimizeTable) -> list[dict[str, str]]:
         """Assign the merges that OPTIMIZE asks for and wait until this replica has their results.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from typing import Any
 
 from clickhouse_sim.cli.narration import narrate
 from clickhouse_sim.cli.render import Tell
-from replica.commands import BlockOutcome, InsertOptions, InsertStatus, PartOutcome
+from replica.commands import BlockOutcome, InsertOptions, InsertStatus, PartOutcome, ViewOutcome
 from replica.errors import Aborted, ClickHouseError, NetworkError, UnknownStatusOfInsert
 from replica.insert.deduplication_mode import deduplication_of
 
@@ -23,16 +24,25 @@ def show_outcome(outcome: BlockOutcome, tell: Tell) -> None:
         "status": outcome.status.value,
         "deduplication": outcome.deduplication,
         "data_hash_computations": outcome.data_hash_computations,
-        "parts": [{**asdict(part), "status": part.status.value} for part in outcome.parts],
+        "parts": _records(outcome.parts),
+        "views": [{**asdict(view), "parts": _records(view.parts)} for view in outcome.views],
     }
-    fates = ", ".join(_fate(part) for part in outcome.parts)
-    tell(values, f"block {outcome.source_number:>4}  {outcome.rows:>9,} rows  {fates}")
+    fates = ", ".join(map(_fate, outcome.parts))
+    behind = "".join(f"; {_name(view)}: {_fate_behind(view)}" for view in outcome.views)
+    tell(values, f"block {outcome.source_number:>4}  {outcome.rows:>9,} rows  {fates}{behind}")
+
+
+def _records(parts: Sequence[PartOutcome]) -> list[dict[str, Any]]:
+    return [{**asdict(part), "status": part.status.value} for part in parts]
 
 
 def narrate_deduplication(outcome: BlockOutcome) -> None:
     """Say what an operator would not expect: which setting decided, and what the parts warn of."""
     if outcome.deduplication not in ("", _USUAL):
         narrate(f"Deduplication was {outcome.deduplication}.")
+    others = {view.deduplication: view for view in outcome.views if view.deduplication != outcome.deduplication}
+    for view in others.values():
+        narrate(f"Behind {_name(view)} deduplication was {view.deduplication}.")
     for warning in {part.warning: None for part in outcome.parts if part.warning}:
         narrate(f"Warning: {warning}.")
 
@@ -55,21 +65,41 @@ def told_if_unanswered(number: int, rows: int, tell: Tell) -> Iterator[None]:
             "deduplication": "",
             "data_hash_computations": 0,
             "parts": [],
+            "views": [],
         }
         tell(values, f"block {number:>4}  {rows:>9,} rows  {InsertStatus.UNKNOWN.value}: {why}")
         raise
 
 
 def refuse_unstored(outcome: BlockOutcome) -> None:
-    """Raises UnknownStatusOfInsert or Aborted for a block that is not known to be in the table whole."""
-    bad = [part for part in outcome.parts if part.status in (InsertStatus.NOT_STORED, InsertStatus.UNKNOWN)]
+    """Raises UnknownStatusOfInsert or Aborted for a block that is not known to be everywhere whole."""
+    kind = UnknownStatusOfInsert if outcome.status is InsertStatus.UNKNOWN else Aborted
+    bad = _bad(outcome.parts)
     if bad:
-        kind = UnknownStatusOfInsert if outcome.status is InsertStatus.UNKNOWN else Aborted
         raise kind(
             f"block {outcome.source_number} is {outcome.status.value} in partition"
             f" {', '.join(part.partition_id for part in bad)}: {bad[0].error};"
             " to run the same insert again is safe"
         )
+    for view in outcome.views:
+        error = view.error or ", ".join(part.error for part in _bad(view.parts)[:1])
+        if error:
+            raise kind(
+                f"block {outcome.source_number} is in the table, but not behind {_name(view)}: {error};"
+                f" to run the same insert again is safe while deduplication is on (it was {view.deduplication})"
+            )
+
+
+def _bad(parts: Sequence[PartOutcome]) -> list[PartOutcome]:
+    return [part for part in parts if part.status in (InsertStatus.NOT_STORED, InsertStatus.UNKNOWN)]
+
+
+def _name(view: ViewOutcome) -> str:
+    return f"{' > '.join(view.views)} > {view.table}"
+
+
+def _fate_behind(view: ViewOutcome) -> str:
+    return view.error or ", ".join(map(_fate, view.parts)) or "no rows"
 
 
 def _fate(part: PartOutcome) -> str:

@@ -30,7 +30,7 @@ from clickhouse_sim.sql.run import (
     DdlOutcome,
     answer,
     blocks_of,
-    create_table,
+    create,
     describe,
     exists,
     optimize,
@@ -42,7 +42,10 @@ from clickhouse_sim.sql.show import ExistsTable, ShowTables
 from clickhouse_sim.sql.statements import Question, Statement, first_words, parse_statements
 from replica.commands import (
     AlterSettings,
+    CreateAlias,
     CreateTable,
+    CreateView,
+    Definition,
     DescribeTable,
     DropTable,
     PartitionCommand,
@@ -73,7 +76,7 @@ def _which_failed(text: str, number: int) -> str:
 
 
 def _run(statement: Statement, cluster: Cluster, replica: str | None, renderer: Renderer) -> None:
-    if isinstance(statement, CreateTable | DropTable | AlterSettings):
+    if isinstance(statement, Definition | DropTable | AlterSettings):
         _define(statement, cluster, replica, renderer)
         return
     name, address = cluster.chosen_replica(replica)
@@ -139,15 +142,15 @@ def _show(result: Answer, renderer: Renderer) -> None:
 
 
 def _define(
-    statement: CreateTable | DropTable | AlterSettings, cluster: Cluster, replica: str | None, renderer: Renderer
+    statement: Definition | DropTable | AlterSettings, cluster: Cluster, replica: str | None, renderer: Renderer
 ) -> None:
     addresses = dict([cluster.chosen_replica(replica)]) if replica else cluster.living_replicas()
     if not addresses:
         raise ClusterUnreachable("no replica is running: see chsim status, or start one with chsim start r1")
     with ExitStack() as stack:
         clients = {name: stack.enter_context(EndpointClient(address)) for name, address in addresses.items()}
-        if isinstance(statement, CreateTable):
-            outcomes = create_table(statement, clients)
+        if isinstance(statement, Definition):
+            outcomes = create(statement, clients)
         else:
             outcomes = run_on_each(statement, clients)
     failed = [outcome for outcome in outcomes if outcome.error is not None]
@@ -165,9 +168,17 @@ def _define(
         narrate(f"Not serving, so {state}: {names}. Once started, repeat this with --replica.")
 
 
-_DONE = {CreateTable: "created", DropTable: "dropped", AlterSettings: "altered"}
+_DONE = {
+    CreateTable: "created",
+    CreateView: "created",
+    CreateAlias: "created",
+    DropTable: "dropped",
+    AlterSettings: "altered",
+}
 _LEFT = {
     CreateTable: "without the table",
+    CreateView: "without the view",
+    CreateAlias: "without the alias",
     DropTable: "still with the table",
     AlterSettings: "still with the old settings",
 }

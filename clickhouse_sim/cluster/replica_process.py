@@ -12,6 +12,7 @@ from pathlib import Path
 from clickhouse_sim.cluster.folder import hold, write_ready
 from clickhouse_sim.cluster.ports import free_port
 from clickhouse_sim.cluster.process_log import log_to_stderr
+from clickhouse_sim.sql.view_select import DuckDbEngine
 from coordinator.kazoo_client import KazooCoordinator
 from replica.chance import SystemChance
 from replica.clock import WallClock
@@ -116,4 +117,5 @@ def _environment(options: ReplicaOptions, workers: ThreadWorkers, transfer: Flig
         workers=workers,
         clock=WallClock(),
         chance=SystemChance(),
+        query_engine=DuckDbEngine(),
     )

@@ -41,8 +41,10 @@ def answer_with(server: Server) -> Answer:
                 return to_json(outcome).encode()
             case "insert together":
                 tokens = [SourceToken(rows, by_user) for rows, by_user in record["tokens"]]
-                table = server.table(DEFAULT_DATABASE, record["table"])
-                return to_json(await table.insert_together(InsertOptions(), tokens, _to_table(payload))).encode()
+                outcome = await server.insert_together(
+                    DEFAULT_DATABASE, record["table"], InsertOptions(), tokens, _to_table(payload)
+                )
+                return to_json(outcome).encode()
             case unknown:
                 raise BadArguments(f"a simulated server is not asked to {unknown}")
 

@@ -16,6 +16,7 @@ from clickhouse_sim.simulation.world import World
 from coordinator.api import Session
 from coordinator.local_client import LocalCoordinator, TransactionObserver
 from replica.catalog import Catalog
+from replica.commands import CreateTable
 from replica.environment import Environment
 from replica.errors import UnknownTable
 from replica.queue import QueuedEntry
@@ -66,7 +67,8 @@ class SimulatedCluster:
         """End a life in good order and begin another one, with other settings in the definition of its table."""
         catalog = Catalog(self.world.life(name).environment.disk)
         for definition in await catalog.load():
-            await catalog.add(replace(definition, settings=dict(table_settings)))
+            if isinstance(definition, CreateTable):
+                await catalog.add(replace(definition, settings=dict(table_settings)))
         await self.world.stop(name)
         self.start(name)
 

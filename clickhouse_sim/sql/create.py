@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 from sqlglot import TokenType
 
+from clickhouse_sim.sql.create_dependent import ALIAS, parse_alias, parse_view
 from clickhouse_sim.sql.grammar import check_expression
 from clickhouse_sim.sql.settings import parse_settings
 from clickhouse_sim.sql.tokens import Cursor
-from replica.commands import ColumnDefinition, CreateTable, Engine
+from replica.commands import ColumnDefinition, CreateTable, Definition, Engine
 from replica.errors import (
     BadArguments,
     DuplicateColumn,
@@ -71,15 +72,19 @@ class _Clauses:
     settings: dict[str, str] = field(default_factory=dict)
 
 
-def parse_create(cursor: Cursor) -> CreateTable:
-    """The table that a CREATE TABLE statement describes; expressions keep their original text.
+def parse_create(cursor: Cursor) -> Definition:
+    """The table, view or alias that a CREATE statement describes; expressions keep their original text.
 
     Raises SqlSyntaxError where it cannot be read, UnknownStorage for another engine, NotImplementedInModel for
     a clause that the model does not have, and the errors of ClickHouse for missing or doubled parts.
     """
     cursor.expect_words("CREATE")
+    if cursor.take_words("MATERIALIZED", "VIEW"):
+        return parse_view(cursor)
     if not cursor.take_words("TABLE"):
-        raise NotImplementedInModel(f"CREATE {' '.join(cursor.words(1))}: the model creates tables only")
+        raise NotImplementedInModel(
+            f"CREATE {' '.join(cursor.words(1))}: the model creates tables and materialized views only"
+        )
     if_not_exists = cursor.take_words("IF", "NOT", "EXISTS")
     database, table = cursor.table_name()
     uuid = cursor.string("the UUID of the table") if cursor.take_words("UUID") else ""
@@ -87,6 +92,8 @@ def parse_create(cursor: Cursor) -> CreateTable:
         raise NotImplementedInModel("ON CLUSTER: leave it out, chsim runs DDL on every living replica by itself")
     if cursor.words(1) in (("AS",), ("CLONE",)):
         raise NotImplementedInModel("CREATE TABLE … AS: name the columns instead")
+    if cursor.words() == ("ENGINE",):
+        return parse_alias(cursor, database, table, uuid, if_not_exists=if_not_exists)
     columns = _columns(cursor)
     clauses = _clauses(cursor)
     if clauses.engine is None:
@@ -191,8 +198,10 @@ def _expression(cursor: Cursor, clause: str) -> str:
 def _engine(cursor: Cursor) -> _EngineClause:
     cursor.take(TokenType.EQ)
     name = cursor.name("the name of an engine")
+    if name == ALIAS:
+        raise BadArguments(f"Storage {ALIAS} does not support explicit column definitions: leave them out")
     if name not in list(Engine):
-        raise UnknownStorage(f"engine {name} is not in the model, which has {_ENGINES}")
+        raise UnknownStorage(f"engine {name} is not in the model, which has {_ENGINES} and {ALIAS}")
     engine = Engine(name)
     no_arguments = not cursor.take(TokenType.L_PAREN) or cursor.take(TokenType.R_PAREN)
     if engine is Engine.MERGE_TREE:

@@ -1,4 +1,4 @@
-"""DROP TABLE: from its tokens to `replica.commands.DropTable`."""
+"""DROP TABLE and DROP VIEW: from their tokens to `replica.commands.DropTable`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from replica.errors import NotImplementedInModel
 
 
 def parse_drop(cursor: Cursor) -> DropTable:
-    """What a DROP TABLE statement asks. SYNC may be said: every drop is one here.
+    """What a DROP TABLE or DROP VIEW statement asks. SYNC may be said: every drop is one here.
 
     Raises SqlSyntaxError where it cannot be read, and NotImplementedInModel for what else can be dropped.
     """
     cursor.expect_words("DROP")
-    if not cursor.take_words("TABLE"):
-        raise NotImplementedInModel(f"DROP {' '.join(cursor.words())}: the model drops tables only")
+    only_view = cursor.take_words("VIEW")
+    if not only_view and not cursor.take_words("TABLE"):
+        raise NotImplementedInModel(f"DROP {' '.join(cursor.words())}: the model drops tables and views only")
     if_exists = cursor.take_words("IF", "EXISTS")
     database, table = cursor.table_name()
     if cursor.take_words("ON", "CLUSTER"):
@@ -22,4 +23,4 @@ def parse_drop(cursor: Cursor) -> DropTable:
     cursor.take_words("SYNC") or cursor.take_words("NO", "DELAY")
     if not cursor.at_end:
         raise cursor.error("SYNC or the end of the statement")
-    return DropTable(database, table, if_exists)
+    return DropTable(database, table, if_exists, only_view)

@@ -21,7 +21,7 @@ from clickhouse_sim.sql.show import ExistsTable
 from replica.commands import (
     AlterSettings,
     ColumnDefinition,
-    CreateTable,
+    Definition,
     DescribeTable,
     DropTable,
     ListTables,
@@ -41,8 +41,8 @@ class DdlOutcome:
     error: ClickHouseError | None
 
 
-def create_table(statement: CreateTable, clients: Mapping[str, EndpointClient]) -> list[DdlOutcome]:
-    """Create the table on each of the replicas, as ON CLUSTER does: with one UUID, and on all in spite of errors."""
+def create(statement: Definition, clients: Mapping[str, EndpointClient]) -> list[DdlOutcome]:
+    """Create it on each of the replicas, as ON CLUSTER does: with one UUID, and on all in spite of errors."""
     shared = statement if statement.uuid else replace(statement, uuid=str(uuid.uuid4()))
     return [DdlOutcome(name, _error_of(client, shared)) for name, client in clients.items()]
 
@@ -52,7 +52,7 @@ def run_on_each(statement: DropTable | AlterSettings, clients: Mapping[str, Endp
     return [DdlOutcome(name, _error_of(client, statement)) for name, client in clients.items()]
 
 
-def _error_of(client: EndpointClient, statement: CreateTable | DropTable | AlterSettings) -> ClickHouseError | None:
+def _error_of(client: EndpointClient, statement: Definition | DropTable | AlterSettings) -> ClickHouseError | None:
     try:
         client.execute(statement)
     except ClickHouseError as error:

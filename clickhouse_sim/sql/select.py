@@ -54,6 +54,12 @@ _SELECT_PARTS = frozenset(
 )
 _GROUP_PARTS = frozenset(("expressions", "all"))
 _JOIN_KINDS = frozenset(("", "INNER", "CROSS", "OUTER"))
+SHUT_IN: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": "false",
+    "python_enable_replacements": "false",
+}
+"""How DuckDB is configured so that a query sees nothing but what it is given."""
+
 _MISSING_COLUMN = re.compile(r'(?:Referenced column|column named|does not have a column named) "([^"]+)"')
 
 
@@ -110,20 +116,20 @@ class Query:
             rows = (zip(converters, row, strict=True) for row in result.fetchall())
             return Answer(columns, tuple(tuple(convert(value) for convert, value in row) for row in rows))
 
-    def rows(self, tables: Mapping[TableName, pa.Table]) -> pa.Table:
-        """The answer as Arrow; raises as `run`."""
-        with self._engine(tables) as engine:
+    def rows(self, tables: Mapping[TableName, pa.Table], within: duckdb.DuckDBPyConnection | None = None) -> pa.Table:
+        """The answer as Arrow, of an engine of its own or on a cursor of one that is there; raises as `run`."""
+        with self._engine(tables, within) as engine:
             return engine.sql(self.sql).to_arrow_table()
 
     @contextmanager
-    def _engine(self, tables: Mapping[TableName, pa.Table]) -> Iterator[duckdb.DuckDBPyConnection]:
+    def _engine(
+        self, tables: Mapping[TableName, pa.Table], within: duckdb.DuckDBPyConnection | None = None
+    ) -> Iterator[duckdb.DuckDBPyConnection]:
         known = [column for rows in tables.values() for column in rows.column_names]
         for name in self.mentioned:
             if name not in known and name not in self.aliases:
                 raise _unknown_column(name, known)
-        with duckdb.connect(
-            config={"enable_external_access": "false", "python_enable_replacements": "false"}
-        ) as engine:
+        with duckdb.connect(config=SHUT_IN) if within is None else within.cursor() as engine:
             for table, rows in tables.items():
                 engine.register(str(table), rows)
             if MACRO in self.sql:

@@ -25,11 +25,11 @@ def selected_blocks(rows: pa.Table, columns: Sequence[str], schema: TableSchema)
         raise NumberOfColumnsDoesntMatch(
             f"The SELECT has {rows.num_columns} columns, and {len(names)} are to be filled ({', '.join(names)})."
         )
-    stored = pa.table([_as_inserted(column) for column in rows.columns], names=names)
+    stored = pa.table([as_inserted(column) for column in rows.columns], names=names)
     return cut(conform(stored, schema).to_batches(), MAX_INSERT_BLOCK_SIZE)
 
 
-def _as_inserted(values: pa.ChunkedArray) -> pa.ChunkedArray:
+def as_inserted(values: pa.ChunkedArray) -> pa.ChunkedArray:
     """Undo what made the values fit for a query: times of day become text, texts bytes."""
     if pa.types.is_timestamp(values.type) and values.type.tz is None:
         return pc.cast(values, pa.string())

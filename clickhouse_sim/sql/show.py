@@ -44,8 +44,8 @@ def parse_exists(cursor: Cursor) -> ExistsTable:
 
 
 def _refuse_other_than_table(cursor: Cursor, what: str) -> None:
-    """Step over TABLE, which may be left out."""
+    """Step over TABLE or VIEW, which may be left out."""
     words = cursor.words(2)
-    if cursor.take_words("TABLE") or len(words) < 2:
+    if cursor.take_words("TABLE") or (len(words) == 2 and cursor.take_words("VIEW")) or len(words) < 2:
         return
-    raise NotImplementedInModel(f"{what} {words[0]}: the model has {what} TABLE")
+    raise NotImplementedInModel(f"{what} {words[0]}: the model has {what} TABLE and {what} VIEW")

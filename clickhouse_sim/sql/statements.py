@@ -19,7 +19,7 @@ from clickhouse_sim.sql.system import parse_system
 from clickhouse_sim.sql.tokens import Cursor, split_statements
 from replica.commands import (
     AlterCommand,
-    CreateTable,
+    Definition,
     DescribeTable,
     DropTable,
     PartitionCommand,
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 _BEGINNING = 40
 
-Ddl = CreateTable | DropTable | AlterCommand
+Ddl = Definition | DropTable | AlterCommand
 Question = Query | ShowTables | ShowCreateTable | ExistsTable | DescribeTable
 Statement = Ddl | PartitionCommand | InsertStatement | Question | Optimization | SystemCommand
 

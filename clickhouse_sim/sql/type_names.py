@@ -52,7 +52,8 @@ def macro_sql(tables: Iterable[pa.Table]) -> str:
     )
     others = "".join(f" WHEN {_literal(theirs)} THEN {_literal(ours)}" for theirs, ours in _OF_DUCKDB.items())
     return (
-        f"CREATE MACRO {MACRO}(argument, duckdb) AS CASE argument{named} ELSE CASE duckdb{others} ELSE duckdb END END"
+        f"CREATE TEMP MACRO {MACRO}(argument, duckdb) AS "
+        f"CASE argument{named} ELSE CASE duckdb{others} ELSE duckdb END END"
     )
 
 

@@ -7,6 +7,7 @@ that a retry of one of them removes its rows only. ClickHouse: InsertDeduplicati
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
@@ -15,7 +16,7 @@ import pyarrow as pa
 from replica.dedup.block_id import data_hash
 from replica.dedup.hashes import DeduplicationHash, DeduplicationVersion, HashKind
 from replica.dedup.siphash import siphash128
-from replica.dedup.tokens import SourceToken, base_of_data, base_of_token, extension, legacy_extension
+from replica.dedup.tokens import SourceToken, ViewStep, base_of_data, base_of_token, extension, legacy_extension
 from replica.errors import NotImplementedInModel
 from replica.schema.table import TableSchema
 
@@ -118,6 +119,13 @@ class DeduplicationInfo:
         return self.block.slice(self._ends[offset] - rows, rows)
 
     # --- what is left when something is known already -----------------------------------------------------------
+
+    def passed(self, views: tuple[ViewStep, ...], version: DeduplicationVersion) -> DeduplicationInfo:
+        """The same rows on their way to another table, through these views. What was hashed is not hashed again."""
+        tokens = [replace(token, views=views) for token in self.tokens]
+        info = DeduplicationInfo(self.block, self._schema, tokens, version, is_async=self.is_async)
+        info._data_hashes = self._data_hashes
+        return info
 
     def reanchored(self, block: pa.Table) -> DeduplicationInfo:
         """The same tokens for rows that were made of these on the way to another table."""

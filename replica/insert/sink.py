@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
 
-from replica.commands import BlockOutcome, InsertOptions, InsertStatus, PartOutcome
+from replica.commands import BlockOutcome, InsertOptions, InsertStatus, PartOutcome, ViewOutcome
 from replica.dedup.info import DeduplicationInfo
 from replica.dedup.tokens import SourceToken
 from replica.environment import PartCodec
-from replica.errors import InsertWasDeduplicated, TooManyParts, UnknownStatusOfInsert
+from replica.errors import ClickHouseError, InsertWasDeduplicated, TooManyParts, UnknownStatusOfInsert
+from replica.insert.dependents import DIRECT, Dependent, Route
 from replica.insert.piece import Piece, Recipe, pieces_of
 from replica.insert.piece_commit import PieceCommit
 from replica.part_log import PartEventType
@@ -33,20 +34,25 @@ from replica.table_structure import TableStructure
 class PreparedBlock:
     """A block as parts without names; `computations` is how often data were hashed for that."""
 
+    info: DeduplicationInfo
     pieces: tuple[Piece, ...]
     computations: int
 
 
 async def insert_block(
-    table: StoredTable, options: InsertOptions, source_number: int, block: pa.Table
+    table: StoredTable,
+    options: InsertOptions,
+    source_number: int,
+    block: pa.Table,
+    route: Route = DIRECT,
 ) -> BlockOutcome:
-    """Insert the block, the `source_number`-th (from 0) of its INSERT.
+    """Insert the block, the `source_number`-th (from 0) of its INSERT, and what views make of it.
 
     Before anything is written, raises TooManyParts, DeduplicationIsNotPossible and the ClickHouseError of a block
     that does not fit the table. What happens later is told in the outcome, piece by piece.
     """
     token = SourceToken(block.num_rows, options.insert_deduplication_token, source_number)
-    return await insert_tokens(table, options, [token], block)
+    return await insert_tokens(table, options, [token], block, route)
 
 
 async def insert_tokens(
@@ -54,6 +60,7 @@ async def insert_tokens(
     options: InsertOptions,
     tokens: Sequence[SourceToken],
     block: pa.Table,
+    route: Route = DIRECT,
     *,
     is_async: bool = False,
 ) -> BlockOutcome:
@@ -61,9 +68,11 @@ async def insert_tokens(
 
     Raises as `insert_block`.
     """
+    tokens = [replace(token, source_id=route.source_id) for token in tokens]
     source_number = max(token.source_number for token in tokens)
     if source_number == 0:
-        _refuse_too_many_parts(table)
+        for each in (table, *(dependent.state for dependent in route.dependents)):
+            _refuse_too_many_parts(each)
     started = table.now()
     deduplication = table.deduplication(options, is_async=is_async)
     environment = table.environment
@@ -75,7 +84,10 @@ async def insert_tokens(
         table.server.events.add(ProfileEvent.DUPLICATION_DATA_HASH_COMPUTATIONS, prepared.computations)
     storing = _store(table, prepared.pieces, started)
     parts = await table.requests.run_to_its_end(storing)
-    return BlockOutcome(source_number, block.num_rows, parts, str(deduplication), prepared.computations)
+    outcome = BlockOutcome(source_number, block.num_rows, parts, str(deduplication), prepared.computations)
+    if not (route.dependents and block.num_rows):
+        return outcome
+    return await push_to_views(outcome, route.dependents, prepared.info, options)
 
 
 def _refuse_too_many_parts(table: StoredTable) -> None:
@@ -105,7 +117,50 @@ def prepare_block(
     info = DeduplicationInfo(listed, structure.schema, tokens, version, is_async=is_async)
     recipe = Recipe.of_table(structure, codec)
     pieces = pieces_of(recipe, info, deduplicated=deduplicated) if listed.num_rows else []
-    return PreparedBlock(tuple(pieces), info.computations)
+    return PreparedBlock(info, tuple(pieces), info.computations)
+
+
+# --- the tables behind views ---------------------------------------------------------------------------------
+
+
+async def push_to_views(
+    outcome: BlockOutcome, dependents: Sequence[Dependent], source: DeduplicationInfo, options: InsertOptions
+) -> BlockOutcome:
+    """The outcome of an inserted block, with what becomes of it behind the views.
+
+    Every target decides by its own ids, whether the block was a duplicate before it or not: so a retry completes what
+    a failure has left out. A block that is not known to be in its own table goes no further; a view that fails does
+    not hinder the others.
+    """
+    views: list[ViewOutcome] = []
+    computations = outcome.data_hash_computations
+    for dependent in dependents:
+        if outcome.status in (InsertStatus.NOT_STORED, InsertStatus.UNKNOWN):
+            error = "not tried, because the table before it does not have the rows for certain"
+            views.append(ViewOutcome(dependent.views, dependent.state.full_name, error=error))
+            continue
+        info = dependent.info(source)
+        views.append(await _push(dependent, info, options))
+        computations += info.computations
+    return replace(outcome, views=tuple(views), data_hash_computations=computations)
+
+
+async def _push(dependent: Dependent, info: DeduplicationInfo, options: InsertOptions) -> ViewOutcome:
+    table = dependent.state
+    deduplication = table.deduplication(options, is_async=info.is_async).in_view(options)
+    started = table.now()
+    job = partial(dependent.pieces, info, table.environment.codec, deduplicated=deduplication.enabled)
+    try:
+        with table.requests.insert():
+            pieces = await table.environment.workers.run("prepare insert", job)
+            parts = await table.requests.run_to_its_end(_store(table, pieces, started))
+    except ClickHouseError as problem:
+        error = f"{problem.message} ({problem.name})"
+        return ViewOutcome(dependent.views, table.full_name, (), str(deduplication), error)
+    return ViewOutcome(dependent.views, table.full_name, parts, str(deduplication))
+
+
+# --- storing ---------------------------------------------------------------------------------------------------
 
 
 async def _store(table: StoredTable, pieces: Sequence[Piece], started: float) -> tuple[PartOutcome, ...]:

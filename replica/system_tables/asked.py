@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from replica.commands import ColumnDefinition, Dependent
 from replica.stored_table import ServerShare, StoredTable
 from replica.system_tables.columns import Columns, Row
 from replica.table_state import TableState
@@ -12,13 +13,17 @@ from replica.table_state import TableState
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The server and its tables, and for system.zookeeper the paths that the query names."""
+    """The server and its tables, and for system.zookeeper the paths that the query names.
+
+    The `dependents` are its views and aliases, each with its columns.
+    """
 
     server_name: str
     macros: Mapping[str, str]
     share: ServerShare
     tables: Sequence[StoredTable]
     paths: Sequence[str] = ()
+    dependents: Sequence[tuple[Dependent, Sequence[ColumnDefinition]]] = ()
 
     @property
     def replicated(self) -> list[TableState]:

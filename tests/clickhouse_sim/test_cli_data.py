@@ -346,7 +346,7 @@ def test_an_empty_file_inserts_nothing(cluster: Any, tmp_path: Path) -> None:
         ("SELECT nope(id) FROM t", "UNKNOWN_FUNCTION"),
         ("SELECT FROM WHERE", "SYNTAX_ERROR"),
         ("CREATE TABLE u (a Int9) ENGINE = ReplicatedMergeTree('/u', 'r') ORDER BY a", "UNKNOWN_TYPE"),
-        ("CREATE TABLE u (a Int8) ENGINE = MergeTree ORDER BY a", "UNKNOWN_STORAGE"),
+        ("CREATE TABLE u (a Int8) ENGINE = TinyLog", "UNKNOWN_STORAGE"),
         ("INSERT INTO t (id) VALUES (-1)", "VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE"),
         ("INSERT INTO t SETTINGS insert_dedup = 1 VALUES (1)", "UNKNOWN_SETTING"),
         ("TRUNCATE TABLE t", "NOT_IMPLEMENTED"),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from clickhouse_sim.sql.view_select import DuckDbEngine
 from coordinator.api import Session
 from coordinator.local_client import LocalCoordinator, LocalService
 from replica.chance import SystemChance
@@ -124,6 +125,7 @@ class Cluster:
             workers=ThreadWorkers(2),
             clock=WallClock(),
             chance=SystemChance(),
+            query_engine=DuckDbEngine(),
         )
 
     async def start(self, name: str) -> Replica:
