@@ -349,7 +349,6 @@ def test_an_empty_file_inserts_nothing(cluster: Any, tmp_path: Path) -> None:
         ("CREATE TABLE u (a Int8) ENGINE = TinyLog", "UNKNOWN_STORAGE"),
         ("INSERT INTO t (id) VALUES (-1)", "VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE"),
         ("INSERT INTO t SETTINGS insert_dedup = 1 VALUES (1)", "UNKNOWN_SETTING"),
-        ("TRUNCATE TABLE t", "NOT_IMPLEMENTED"),
         ("SELECT * FROM system.nope", "UNKNOWN_TABLE"),
     ],
 )
