@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent.parent
 REMEMBERED = (14, 172, 239)
 
 
-@pytest.mark.parametrize("seed", [*range(1, 9), *REMEMBERED])
+@pytest.mark.parametrize("seed", [*range(1, 6), *REMEMBERED])
 def test_every_acknowledged_block_is_on_every_replica_exactly_once(seed: int) -> None:
     report = simulate(seed)
     assert len(report.acknowledged) == 30
@@ -30,7 +30,7 @@ def test_the_faults_of_a_few_seeds_are_of_every_kind() -> None:
     assert seen == {"crash", "cut off", "expire session", "lose multi replies"}
 
 
-@pytest.mark.parametrize("seed", range(1, 7))
+@pytest.mark.parametrize("seed", range(1, 4))
 def test_what_is_forgotten_is_not_missed(seed: int) -> None:
     """Small windows and a short log: every block is still there, and once only unless its id was forgotten."""
     report = simulate(seed, FORGETFUL)
@@ -50,7 +50,7 @@ def test_parts_are_rewritten_in_every_step_of_an_upgrade() -> None:
     assert all(rewritten.values())
 
 
-@pytest.mark.parametrize("seed", range(1, 7))
+@pytest.mark.parametrize("seed", range(1, 4))
 def test_partitions_come_and_go_as_the_log_says(seed: int) -> None:
     report = simulate(seed, DROPPING)
     assert len(report.acknowledged) == 60
@@ -62,7 +62,7 @@ def test_replicas_that_are_down_for_long_are_lost_and_clone() -> None:
     assert sum(simulate(seed, FORGETFUL).lost_replicas for seed in (2, 4)) >= 2
 
 
-@pytest.mark.parametrize("seed", range(1, 7))
+@pytest.mark.parametrize("seed", range(1, 4))
 def test_only_rows_whose_every_copy_was_destroyed_are_missing(seed: int) -> None:
     report = simulate(seed, DESTRUCTIVE)
     assert len(report.acknowledged) == 30
@@ -70,9 +70,15 @@ def test_only_rows_whose_every_copy_was_destroyed_are_missing(seed: int) -> None
 
 
 def test_some_parts_are_lost_for_ever_and_disks_are_lost_and_files_rot() -> None:
-    reports = [simulate(seed, DESTRUCTIVE) for seed in range(7, 19)]
-    assert {"lose disk", "rot"} <= {kind for report in reports for kind in report.faults}
-    assert sum(report.lost_parts for report in reports) > 0
+    seen: set[str] = set()
+    lost_parts = 0
+    for seed in range(7, 40):
+        report = simulate(seed, DESTRUCTIVE)
+        seen.update(report.faults)
+        lost_parts += report.lost_parts
+        if {"lose disk", "rot"} <= seen and lost_parts:
+            return
+    pytest.fail(f"{lost_parts} parts were lost; there were {sorted(seen)}")
 
 
 # Windows are small, replicas get lost, and a file that says what a part's checksums are rots in every copy.
