@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.api import Check, CheckNotExists, Create, Delete, Operation, Set
-from replica.commands import OptimizeTable
+from replica.commands import DeduplicateInsert, OptimizeTable
 from replica.zookeeper_log import Failure, MessageType, Multi
 from tests.clickhouse_18.histories import History, histories, history
 from tests.clickhouse_18.version_differences import Change, comparable_writes
@@ -135,7 +135,8 @@ async def test_inserts_fetches_merges_and_copies_of_the_log(cluster: Cluster) ->
     r1, r2 = cluster.replicas["r1"], cluster.replicas["r2"]
     for key in (1, 2, 3, 4):
         await r1.insert(rows(key))
-        await r2.insert(rows(key + 10), insert_deduplicate=key != 1)
+        once = DeduplicateInsert.DISABLE if key == 1 else DeduplicateInsert.ENABLE
+        await r2.insert(rows(key + 10), deduplicate_insert=once)
     await even(cluster)
     await r1.server.execute(OptimizeTable("default", "t", final=True))
     await even(cluster)

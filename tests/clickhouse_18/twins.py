@@ -21,13 +21,14 @@ from clickhouse_sim.cluster.endpoint_client import EndpointClient
 from clickhouse_sim.cluster.folder import ClusterFolder
 from clickhouse_sim.sql.insert import InsertValues
 from clickhouse_sim.sql.optimize import Optimization
-from clickhouse_sim.sql.run import insert_of, optimize
+from clickhouse_sim.sql.run import optimize, schema_of
 from clickhouse_sim.sql.statements import parse_statements
 from replica.commands import InsertStatus
 from replica.errors import ClickHouseError
 from replica.log_entry import LogEntry
 from replica.part_log import error_code
 from tests.clickhouse_18.twin_script import REPLICAS, Act, Step
+from tests.clickhouse_18.version_differences import setting_here
 
 _SECONDS = 60.0
 _POLL_SECONDS = 0.02
@@ -255,14 +256,16 @@ class OurCluster:
 
     def execute(self, replica: str, sql: str, settings: dict[str, int]) -> None:
         if settings:
-            listed = ", ".join(f"{name} = {value}" for name, value in settings.items())
+            listed = ", ".join(setting_here(name, value) for name, value in settings.items())
             sql = sql.replace(" VALUES ", f" SETTINGS {listed} VALUES ", 1)
         (statement,) = parse_statements(sql)
         try:
             with self._client(replica) as client:
                 match statement:
                     case InsertValues():
-                        with insert_of(statement, client) as (insert, block):
+                        block = statement.block(schema_of(client, statement.database, statement.table))
+                        target = (statement.database, statement.table, block.schema, statement.options)
+                        with client.insert(*target) as insert:
                             outcome = insert.send(block)
                         assert outcome.status in (InsertStatus.STORED, InsertStatus.DUPLICATE), outcome
                     case Optimization():

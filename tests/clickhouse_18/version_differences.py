@@ -161,3 +161,13 @@ def comparable_writes(writes: Iterable[tuple[Change, ...]]) -> set[tuple[Change,
         if any(op != "check" for op, _ in changes):
             kinds.add(changes)
     return kinds
+
+
+# --- settings ------------------------------------------------------------------------------------------------
+
+
+def setting_here(name: str, value: int) -> str:
+    """A setting of 18.16 as the newer release takes it: there `insert_deduplicate` alone decides nothing any more."""
+    if name == "insert_deduplicate":
+        return f"deduplicate_insert = '{'enable' if value else 'disable'}'"
+    return f"{name} = {value}"

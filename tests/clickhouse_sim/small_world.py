@@ -119,6 +119,9 @@ class SmallWorld:
                 row = await self.row(name)
                 if row["is_readonly"] or row["queue_size"] or row["log_pointer"] < row["log_max_index"] + 1:
                     return False
+                # The pointer may have moved since the queue was looked at.
+                if await (await self.session()).children(TABLE.replica(self.names.get(name, name)).queue):
+                    return False
             return True
 
         await self.until(quiet, seconds)

@@ -111,7 +111,7 @@ def test_the_queries_that_look_at_replication_run_as_printed(tmp_path: Path) -> 
             ("MergeParts", 2, 0),
         ]
         assert replica == {"r1": 1, "replica_is_active": {"r1": 1}}
-        assert part["creation_tid"] == {"1": 1, "2": 1, "3": "00000000-0000-0000-0000-000000000000"}
+        assert part["creation_tid"] == [1, 1, "00000000-0000-0000-0000-000000000000"]
         for bad in ("SELECT * FROM system.zookeeper", "OPTIMIZE TABLE tbl PARTITION 5", "OPTIMIZE TABLE nope"):
             refused = chsim.run("sql", bad)
             assert (refused.returncode, refused.stdout) == (1, "")

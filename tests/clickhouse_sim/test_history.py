@@ -70,7 +70,7 @@ def test_only_rows_whose_every_copy_was_destroyed_are_missing(seed: int) -> None
 
 
 def test_some_parts_are_lost_for_ever_and_disks_are_lost_and_files_rot() -> None:
-    reports = [simulate(seed, DESTRUCTIVE) for seed in range(7, 10)]
+    reports = [simulate(seed, DESTRUCTIVE) for seed in range(7, 19)]
     assert {"lose disk", "rot"} <= {kind for report in reports for kind in report.faults}
     assert sum(report.lost_parts for report in reports) > 0
 

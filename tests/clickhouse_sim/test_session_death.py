@@ -37,7 +37,7 @@ class Death:
         self._world.world.network.delay = self._real  # type: ignore[method-assign]
 
     def _delay(self, one: str, other: str, what: str) -> float | None:
-        if one == self._victim and f" {self._moment} " in what and not self.happened:
+        if what.startswith(f"{self._victim} ") and f" {self._moment} " in what and not self.happened:
             self._left -= 1
             if self._left == 0:
                 self.happened = True
@@ -103,7 +103,7 @@ async def story(world: SmallWorld, step: str, nth: int, moment: str) -> bool:
     for partition in await session.children(TABLE.block_numbers):
         assert await session.children(TABLE.partition(partition)) == []
     assert await world.lost_parts() == 0
-    assert not any(world.detached(name) for name in running)
+    assert not any(world.detached(name) for name in running), [world.detached(name) for name in running]
     await world.insert(victim, 9)
     return death.happened
 

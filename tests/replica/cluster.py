@@ -24,6 +24,7 @@ from replica.storage.disk import LocalDisk
 from replica.storage.part_codec import ArrowCodec
 from replica.table import ReplicatedTable
 from replica.workers import ThreadWorkers
+from replica.znodes import sequence_number
 
 ROOT = "/clickhouse/tables/01/t"
 
@@ -159,9 +160,22 @@ class Cluster:
 
     async def settled(self) -> None:
         """All queues are empty and everybody has copied the whole log."""
-        for replica in self.replicas.values():
+        session = await self.session()
+
+        async def is_settled(replica: Replica) -> bool:
             state = replica.table().state
-            await eventually(lambda state=state: len(state.queue) == 0 and not state.is_readonly)
+            if state.is_readonly or len(state.queue):
+                return False
+            names = await session.children(state.znodes.table.log)
+            pointer, _ = await session.get(state.znodes.log_pointer)
+            behind = bool(names) and int(pointer or b"0") <= sequence_number(names[-1])
+            return not behind and not await session.children(state.znodes.queue)
+
+        async with asyncio.timeout(20):
+            for replica in self.replicas.values():
+                while not await is_settled(replica):
+                    await asyncio.sleep(0.02)
+        await session.close()
 
 
 def definition(**changes: object) -> CreateTable:

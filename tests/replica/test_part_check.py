@@ -217,8 +217,8 @@ async def test_a_lost_part_becomes_an_empty_one_in_one_multi(r1: IdleReplica) ->
         Create(mine, part.header.to_bytes()),
         *(Check(path, version) for path, version in versions.items()),
         Set(f"{ROOT}/lost_part_count", b"5", 1),
-        Delete(f"{hashes}/inside"),
         Delete(f"{ROOT}/blocks/old"),
+        Delete(f"{hashes}/inside"),
     ]
     assert await lost_parts(r1) == b"5"
     assert await r1.session.children(hashes) == ["elsewhere", "outside"]

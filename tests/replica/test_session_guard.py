@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from coordinator.api import Create, MultiFailed, NodeExists, SessionLost
-from replica.background.attach import check_up_parts
+from replica.background.attach import fetch_missing_parts
 from replica.background.lost_replica import clone_if_lost
 from replica.background.restart import _announce
 from replica.clock import WallClock
@@ -69,7 +69,7 @@ async def pull(replica: IdleReplica) -> None:
 
 async def check_up(replica: IdleReplica) -> None:
     await replica.session.create(f"{ROOT}/replicas/r2/parts/0_9_9_0")
-    await check_up_parts(replica.state, replica.session)
+    await fetch_missing_parts(replica.state, replica.session)
 
 
 async def announce(replica: IdleReplica) -> None:

@@ -359,6 +359,7 @@ async def test_inserts_during_restarts_are_stored_once_or_not(cluster: Cluster) 
 
 async def test_a_waiting_sync_is_told_of_the_restart(cluster: Cluster) -> None:
     r1 = await made(cluster, "r1")
+    await r1.server.execute(SwitchAction(Action.FETCHES, True, "default", "t"))
     r1.table().state.queue.insert("queue-9999999999", fetch_of("9_0_0_0"))
     waiting = asyncio.create_task(sync(r1))
     await asyncio.sleep(0.05)
