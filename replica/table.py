@@ -30,7 +30,7 @@ from replica.registration import add_later_znodes, create_or_join
 from replica.restoration import check_registered
 from replica.storage.checksums import compare
 from replica.storage.file_names import table_folder
-from replica.storage.part_files import checked_header
+from replica.storage.part_files import check_checksums, checked_header
 from replica.storage.part_store import PartStore
 from replica.sync import sync_replica
 from replica.table_state import ServerShare, TableState
@@ -246,6 +246,7 @@ class ReplicatedTable:
             part = state.store.get(name)
             if part is not None:
                 compare(header, part.header)
+                check_checksums(files, part.checksums)
         return files
 
 
