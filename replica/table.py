@@ -31,7 +31,7 @@ from replica.restoration import check_registered
 from replica.scan import scan_parts
 from replica.storage.checksums import compare
 from replica.storage.file_names import table_folder
-from replica.storage.part_files import checked_header
+from replica.storage.part_files import check_checksums, checked_header
 from replica.storage.part_store import PartStore
 from replica.stored_table import ServerShare
 from replica.sync import sync_replica
@@ -222,6 +222,7 @@ class ReplicatedTable:
             part = state.store.get(name)
             if part is not None:
                 compare(header, part.header)
+                check_checksums(files, part.checksums)
         return files
 
 

@@ -102,7 +102,8 @@ def verified_part(part: PartFiles, codec: PartCodec) -> PartImage:
 def checked_header(part: PartFiles, codec: PartCodec) -> PartHeader:
     """The header of files that are as `checksums.txt` says, without a look at the rows: a pure job for `Workers`.
 
-    Raises CorruptedData or ChecksumDoesntMatch. Whether `checksums.txt` itself is as it was, only the header tells.
+    Raises CorruptedData or ChecksumDoesntMatch. Whether `checksums.txt` itself is as it was, only the header tells,
+    and of the sizes in it `check_checksums`.
     """
     _check_files(part, codec)
     return part_header(part)
@@ -117,6 +118,12 @@ def _check_files(part: PartFiles, codec: PartCodec) -> None:
     payload, *plain_files = ((name, contents[name]) for name in expected[:-1])
     _verify(stored.files, _file_checksums(plain_files))
     _verify((stored.payload,), (_file_checksum(*payload),))
+
+
+def check_checksums(part: PartFiles, verified: bytes) -> None:
+    """Raises CorruptedData unless `checksums.txt` is what it was: a header does not tell the sizes in it."""
+    if dict(part.files)[CHECKSUMS_FILE] != verified:
+        raise CorruptedData(f"{CHECKSUMS_FILE} is not what it was when the part was read last")
 
 
 def part_header(part: PartFiles) -> PartHeader:

@@ -24,7 +24,7 @@ from replica.part_set import PartSet
 from replica.storage.checksums import PartHeader
 from replica.storage.detached import DetachedParts
 from replica.storage.file_names import CLONE_PREFIX, DELETE_PREFIX, make_durable_folder
-from replica.storage.part_files import PartImage, load_part, read_part, verified_part, write_part
+from replica.storage.part_files import CHECKSUMS_FILE, PartImage, load_part, read_part, verified_part, write_part
 from replica.to_the_end import to_the_end
 
 log = logging.getLogger(__name__)
@@ -42,11 +42,13 @@ class PartState(StrEnum):
 class StoredPart:
     """A part under its final name on the disk.
 
-    `remove_time` is when it became outdated. One that was `dropped` never counts again, whatever becomes of others.
+    `checksums` is its `checksums.txt` when that was verified. `remove_time` is when it became outdated. One that was
+    `dropped` never counts again, whatever becomes of others.
     """
 
     name: PartName
     header: PartHeader
+    checksums: bytes
     rows: int
     bytes_on_disk: int
     modification_time: float
@@ -299,7 +301,8 @@ class PartStore:
 
 
 def _stored(name: PartName, image: PartImage, now: float) -> StoredPart:
-    return StoredPart(name, image.header, image.rows, image.size, now)
+    checksums = dict(image.files.files)[CHECKSUMS_FILE]
+    return StoredPart(name, image.header, checksums, image.rows, image.size, now)
 
 
 def _coverers_first(parts: Iterable[StoredPart]) -> list[StoredPart]:

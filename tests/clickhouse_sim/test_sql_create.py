@@ -137,6 +137,7 @@ _BODY = "(a Int8) ENGINE = ReplicatedMergeTree('/t', 'r') ORDER BY a"
         ("CREATE TABLE t AS u", "NOT_IMPLEMENTED", "AS"),
         ("CREATE DATABASE d", "NOT_IMPLEMENTED", "DATABASE"),
         ("ALTER TABLE t DELETE WHERE 1", "NOT_IMPLEMENTED", "ALTER"),
+        ("SHOW CREATE DATABASE d", "NOT_IMPLEMENTED", "SHOW CREATE"),
         ("DESCRIBE TABLE t u", "SYNTAX_ERROR", "end of the statement"),
         ("HELLO", "SYNTAX_ERROR", "HELLO"),
         ("SELECT 'open", "SYNTAX_ERROR", "never closed"),

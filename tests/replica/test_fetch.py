@@ -14,6 +14,7 @@ from replica.environment import PartFiles, PartRequest
 from replica.errors import (
     ChecksumDoesntMatch,
     ClickHouseError,
+    CorruptedData,
     DuplicateDataPart,
     NetworkError,
     NoReplicaHasPart,
@@ -455,3 +456,19 @@ async def test_a_fetch_whose_commit_got_no_answer_is_settled_by_the_next_session
     await eventually(lambda: fetching.on_disk() == ["0_0_0_0"])
     settling.cancel()
     assert [str(part.name) for part in state.store.active_parts()] == ["0_0_0_0"]
+
+
+async def test_a_sender_sees_a_wrong_size_in_its_own_checksums(cluster: Cluster) -> None:
+    """No header holds the sizes of columns: whoever fetched the part would refuse it again and again."""
+    r1 = await cluster.start("r1")
+    await cluster.create_table()
+    outcome = await r1.insert()
+    name = outcome.parts[0].part_name
+    await r1.table().send_part(name)
+    path = cluster.folder / "r1" / "data" / "default" / "t" / name / "checksums.txt"
+    kind, size, rest = path.read_text().split("\n")[1].split(" ", 2)
+    path.write_text(path.read_text().replace(f"{kind} {size} {rest}", f"{kind} {int(size) + 1} {rest}"))
+    with pytest.raises(CorruptedData, match=r"checksums\.txt"):
+        await r1.table().send_part(name)
+    detached = cluster.folder / "r1" / "data" / "default" / "t" / "detached"
+    await eventually(lambda: detached.exists() and [each.name for each in detached.iterdir()] == [f"broken_{name}"])
