@@ -57,7 +57,7 @@ def test_several_in_one_text() -> None:
 @pytest.mark.parametrize(
     ("text", "error", "complaint"),
     [
-        ("DROP DATABASE d", NotImplementedInModel, "DROP DATABASE: the model drops tables only"),
+        ("DROP DATABASE d", NotImplementedInModel, "DROP DATABASE: the model drops tables and views only"),
         ("DROP TABLE t ON CLUSTER c", NotImplementedInModel, "every living replica"),
         ("DROP TABLE", SqlSyntaxError, "the name of a table"),
         ("DROP TABLE t, u", SqlSyntaxError, "expected SYNC"),
