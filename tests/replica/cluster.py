@@ -173,7 +173,7 @@ class Cluster:
             behind = bool(names) and int(pointer or b"0") <= sequence_number(names[-1])
             return not behind and not await session.children(state.znodes.queue)
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             for replica in self.replicas.values():
                 while not await is_settled(replica):
                     await asyncio.sleep(0.02)
